@@ -8,7 +8,7 @@
 struct cat_input {
     xpu_addr data;
     xpu_i64 columns, offset;
-    xpu_i64 first; /* the number of its first group */
+    xpu_i64 first; /* index of its first work-group */
 };
 
 /* 952 bytes. The inputs are read from `table`, or with -DINLINE=1 from here. */

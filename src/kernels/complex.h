@@ -1,4 +1,4 @@
-/* Arithmetic of complex numbers: `number` is a pair of real ones. */
+/* Complex arithmetic on pairs of reals (real part in .x, imaginary part in .y). */
 static inline number times(number a, number b) {
     return (number)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
 }

@@ -40,7 +40,7 @@
         n = rest;                                                                                            \
     }
 
-/* Its rectangle in the plane. */
+/* The work-item's rectangle in the plane. */
 #define BLOCK                                                                                                \
     const ulong x_first = get_global_id(0) * p.block[0], y_first = get_global_id(1) * p.block[1];            \
     if (x_first >= p.plane[0] || y_first >= p.plane[1]) return;                                              \
@@ -96,9 +96,9 @@ __kernel void copy(const struct copy_params p) {
 #endif
 
 #ifdef ROWS
-/* Short rows four at once, for they wait for memory together; of those that lie far apart longer ones, too.
- * Others would drive each other out of the cache where their distance is a power of two, and keep the processor
- * from seeing what is read next. */
+/* Short rows are copied four at a time so that their cache misses overlap; rows that are far apart are also
+ * interleaved if they are longer. Longer rows would evict each other from the cache at power-of-two distances
+ * and defeat the hardware prefetcher. */
 #define FOUR_BELOW(distance) ((distance) >= 2048 ? 1024 : 192) /* bytes */
 XPU_BY_ITSELF __kernel void copy(const struct copy_params p) {
     PLANE BLOCK;
@@ -146,7 +146,7 @@ XPU_BY_ITSELF __kernel void copy(const struct copy_params p) {
         __global const uchar *f = from + (long)y * p.from_plane[1] + (long)x_first * p.from_plane[0];
         ulong left = x_end - x_first;
 #ifdef STEP
-        /* one more than are taken: the last vector reaches beyond its last element */
+        /* strictly more than N: the last vector load extends past its last element */
         for (; left > N; left -= N, t += N * E, f += N * STEP * E) {
             __global const T *v = (__global const T *)f + (STEP < 0 ? 1 - N : 0);
             const V a = LOAD_V(0, v), b = STEP > 1 ? LOAD_V(1, v) : a;

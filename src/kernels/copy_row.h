@@ -1,5 +1,5 @@
-/* Rows of E-byte elements (1, 2, 4 or 8) copied as vectors, for processors. T is the element, V the vector of
- * N of them. */
+/* Copies of rows of E-byte elements (1, 2, 4 or 8) as vectors, for CPUs. T is the element type, V a vector
+ * of N of them. */
 #ifndef XPU_KERNELS_COPY_ROW_H
 #define XPU_KERNELS_COPY_ROW_H
 
@@ -21,9 +21,9 @@ typedef XPU_CAT(COPIED, N) V;
 #define LOAD_V XPU_CAT(vload, N)
 #define STORE_V XPU_CAT(vstore, N)
 
-/* `n` elements from place x on. */
+/* `n` elements from index x on. */
 #define COPY_VECTOR(n, x) XPU_CAT(vstore, n)(XPU_CAT(vload, n)(0, from + (x)), 0, to + (x))
-/* The last of at most 2n elements: what two vectors have in common is copied twice. */
+/* The last n to 2n elements as two overlapping vectors. */
 #define COPY_ENDS(n)                                                                                         \
     if (length >= n) {                                                                                       \
         COPY_VECTOR(n, 0);                                                                                   \

@@ -12,7 +12,7 @@
 
 typedef struct entry {
     size_t b;
-    int steps, length; /* of the targets */
+    int steps, length; /* time steps; number of targets */
     __global const STORED(TARGET) *targets;
 } entry;
 
@@ -38,9 +38,9 @@ static inline ACC log_sum(ACC a, ACC b, ACC c) {
     return log(exp(a - most) + exp(b - most) + exp(c - most)) + most;
 }
 
-/* What the paths that are in `state` at a step come to without that step: those that were in it, in the state before
- * it on their way, and in the target before that if it is another. They go up (way 1, from the first step) or down
- * (-1, from the last). */
+/* Log probability of reaching `state`, without the current step's own factor: the sum over the predecessors
+ * (the state itself, the neighboring state, and the previous target if it differs). way = 1: forward in time,
+ * predecessors are lower states; way = -1: backward, predecessors are higher states. */
 static inline ACC paths_to(const ctc_params *p, const entry *e, __global const ACC *paths, int state, long label,
                            int way) {
     const int states = 2 * e->length + 1, next = state - way, other = state - 2 * way;
@@ -50,7 +50,7 @@ static inline ACC paths_to(const ctc_params *p, const entry *e, __global const A
 }
 
 #ifdef BUILD_ctc_alpha
-/* A group an entry, step by step. */
+/* Forward variables. One work-group per batch entry, one time step after the other. */
 TEAM_KERNEL void ctc_alpha(ctc_params p) {
     const entry e = entry_of(&p, TEAM_INDEX);
     const int states = 2 * e.length + 1;
@@ -83,7 +83,7 @@ TEAM_KERNEL void ctc_alpha(ctc_params p) {
 #endif
 
 #ifdef BUILD_ctc_beta
-/* The same from the last step back: the paths from a state on. */
+/* Backward variables, from the last step to the first. */
 TEAM_KERNEL void ctc_beta(ctc_params p) {
     const entry e = entry_of(&p, TEAM_INDEX);
     const int states = 2 * e.length + 1;
@@ -108,8 +108,8 @@ TEAM_KERNEL void ctc_beta(ctc_params p) {
 #endif
 
 #ifdef BUILD_ctc_links
-/* Where target i comes again: links[i] is the next target of the same label, or the length. Of targets that aren't
- * the first of their label it is the complement. */
+/* Chains the targets with equal labels: links[i] is the next target with the label of target i, or the
+ * length. For targets that are not the first with their label, the complement of that is stored. */
 __kernel void ctc_links(ctc_params p) {
     const entry e = entry_of(&p, XPU_GROUP(1));
     const int i = get_global_id(0);
@@ -123,13 +123,14 @@ __kernel void ctc_links(ctc_params p) {
 #endif
 
 #ifdef BUILD_ctc_grad
-/* What label `label` of a step has: its probability less its share of the paths' probability, exp(paths). */
+/* Gradient of a label at a step: its probability minus the normalized probability exp(paths) of the paths
+ * through it. */
 static inline ACC grad_of(const ctc_params *p, ACC log_prob, ACC paths, ACC loss, ACC grad) {
     const ACC share = paths == -INFINITY && loss < INFINITY ? (ACC)0 : exp(paths + loss - log_prob);
     return (exp(log_prob) - share) * grad;
 }
 
-/* A group a step of an entry. */
+/* One work-group per time step of a batch entry. */
 TEAM_KERNEL void ctc_grad(ctc_params p) {
     TEAM_SCRATCH
     const size_t b = TEAM_INDEX % p.batch, t = TEAM_INDEX / p.batch;
@@ -153,7 +154,7 @@ TEAM_KERNEL void ctc_grad(ctc_params p) {
             paths = log_sum(paths, alpha[2 * k + 1] + beta[2 * k + 1], -INFINITY);
         grad[label] = grad_of(&p, log_prob(&p, &e, t, label), paths, loss, grad_loss);
     }
-    /* The blank, which every second state is. */
+    /* The blank is every second state. */
     ACC most = -INFINITY, sum = 0;
     const int states = 2 * e.length + 1;
     for (int s = LANE; s < states; s += LANES)

@@ -1,4 +1,4 @@
-/* ctc.cl's parameters. */
+/* Parameters of ctc.cl. */
 #ifndef XPU_KERNELS_CTC_H
 #define XPU_KERNELS_CTC_H
 #include "fault.h"

@@ -1,4 +1,4 @@
-/* deform.cl's parameters. */
+/* Parameters of deform.cl. */
 #ifndef XPU_KERNELS_DEFORM_H
 #define XPU_KERNELS_DEFORM_H
 #include "shared.h"

@@ -34,7 +34,8 @@ static inline size_t pair_of(size_t i, size_t j, size_t n) { return i * n - i * 
 #define TILE (2 * SIDE)  /* rows of each matrix that a group takes */
 #define STRIDE (SIDE + 1)
 
-/* A group has TILE × TILE distances, a work-item four of them; SIDE columns at a time lie in local memory. */
+/* A work-group computes TILE × TILE distances, a work-item four of them; SIDE columns at a time are in local
+ * memory. */
 __attribute__((reqd_work_group_size(SIDE, SIDE, 1))) __kernel void distance_forward(distance_params p) {
     __local ACC a[TILE * STRIDE], b[TILE * STRIDE];
     const size_t batch = XPU_GROUP(1) / p.tiles;
@@ -84,7 +85,7 @@ __attribute__((reqd_work_group_size(SIDE, SIDE, 1))) __kernel void distance_forw
 #endif
 
 #ifdef BUILD_distance_backward
-/* The derivative to the difference d of a distance, and its gradient. */
+/* The derivative of a distance with respect to the difference d, times the distance's gradient. */
 static inline ACC derivative(distance_params p, ACC d, ACC distance, ACC grad) {
 #if defined NORM_ONE
     return d > 0 ? grad : d < 0 ? -grad : d; /* 0 or NaN */
@@ -96,14 +97,14 @@ static inline ACC derivative(distance_params p, ACC d, ACC distance, ACC grad) {
 #else
     const ACC exponent = P - 1;
     if (distance == 0 || (d == 0 && exponent <= 0)) return 0;
-    /* (|d| / distance)^(p - 1), whose powers would overflow by themselves. */
+    /* (|d| / distance)^(p - 1): the two powers could overflow separately. */
     const ACC share = pow(fabs(d) / distance, exponent) * grad;
     return d == 0 ? (ACC)0 : d > 0 ? share : -share;
 #endif
 }
 
-/* A work-item an element of the gradient. With ROWS those of a group are of one row (dimension 1: the batch's rows),
- * else, of short rows, of several (dimension 1: the batch). */
+/* One work-item per element of the gradient. With ROWS a work-group covers part of one row (dimension 1
+ * counts the rows of the batch), otherwise several short rows (dimension 1 is the batch). */
 __kernel void distance_backward(distance_params p) {
     const size_t rows1 = p.rows1, rows2 = p.rows2, columns = p.columns;
 #ifdef ROWS

@@ -1,4 +1,4 @@
-/* distance.cl's parameters. */
+/* Parameters of distance.cl. */
 #ifndef XPU_KERNELS_DISTANCE_H
 #define XPU_KERNELS_DISTANCE_H
 #include "shared.h"

@@ -63,7 +63,8 @@ __kernel void triangle(const triangle_params p) {
 #endif
 
 #ifdef I
-/* Elements of a lower triangle in the rows before `row`: row r has clamp(r + diagonal + 1, 0, columns). */
+/* Number of elements of a lower triangle in the rows before `row`; row r has clamp(r + diagonal + 1, 0,
+ * columns). */
 static inline long before(long row, long columns, long diagonal) {
     long first = clamp(-diagonal, 0L, row);                 /* rows before it are empty */
     long full = clamp(columns - diagonal - 1, first, row);  /* rows from it on are full */
@@ -74,7 +75,7 @@ static inline long before(long row, long columns, long diagonal) {
 __kernel void triangle_indices(const triangle_indices_params p) {
     long i = get_global_id(0);
     if (i >= p.count) return;
-    /* An upper triangle is what the lower one below it leaves. */
+    /* The upper triangle is the complement of the lower one below it. */
     long diagonal = p.upper ? p.diagonal - 1 : p.diagonal;
     long low = 0, high = p.rows;  /* the row is in [low, high) */
     while (high - low > 1) {

@@ -1,9 +1,9 @@
-/* Parameters of the kernels in factory.cl. */
+/* Parameters of factory.cl. */
 #ifndef XPU_KERNELS_FACTORY_H
 #define XPU_KERNELS_FACTORY_H
 #include "shared.h"
 
-/* Numbers lie in the low bits of a word, in the type that the kernel computes in. */
+/* Scalars are stored in the low bits of a word, in the type that the kernel computes in. */
 typedef struct series_params {
     xpu_addr out;
     xpu_i64 count;

@@ -1,19 +1,19 @@
-/* How a kernel reports an element that isn't there: xpu_fault in xpu/fault.h, the first report stays. */
+/* How a kernel reports an out-of-range index (xpu_fault in xpu/fault.h). The first report is kept. */
 #ifndef XPU_KERNELS_FAULT_H
 #define XPU_KERNELS_FAULT_H
 #include "shared.h"
 
 struct fault {
     xpu_i64 index, extent;
-    xpu_u64 op; /* the address of a text of the host */
+    xpu_u64 op; /* host address of the operator's name */
     xpu_i32 which, state;
 };
 
 #define FAULT_TEXT (-2147483647 - 1) /* `which` of an assertion whose text `op` is itself */
 
-/* A member of kernels' parameters. */
+/* A member of the parameter structs of kernels that report faults. */
 struct fault_watch {
-    xpu_addr place; /* struct fault, or 0: nobody asks */
+    xpu_addr place; /* address of a struct fault, or 0: faults are not recorded */
     xpu_u64 op;
 };
 
@@ -27,7 +27,7 @@ static inline void fault_report(struct fault_watch watch, int which, long index,
     f->extent = extent;
     f->op = watch.op;
     f->which = which;
-    mem_fence(CLK_GLOBAL_MEM_FENCE); /* the host may look before the kernel's end */
+    mem_fence(CLK_GLOBAL_MEM_FENCE); /* the host may poll before the kernel ends */
     atomic_xchg((volatile __global int *)&f->state, 2);
 }
 #endif

@@ -20,8 +20,9 @@
 #define FLAGS p->flags
 #include "fft_parts.h"
 
-/* One radix-N stage over all columns; a work-item has at least FFT_VALUES_PER_ITEM values in registers. `step` is the
- * product of the radices before. Element k of butterfly b is at b + k * count, columns innermost. */
+/* One radix-N stage over all columns; a work-item has at least FFT_VALUES_PER_ITEM values in registers.
+ * `step` is the product of the radices before. Element k of butterfly b is at b + k * count, columns
+ * innermost. */
 #define TAKES(N) ((FFT_SHARE + N - 1) / N)
 #define STAGE(N)                                                                                             \
     case N: {                                                                                                \
@@ -46,16 +47,17 @@
         break;                                                                                               \
     }
 
-/* Work-item e's column c and number k in it, columns first or numbers first. */
+/* Column c and element k of index e; columns or elements vary fastest. */
 #define COLUMN_AND_NUMBER(by_column)                                                                         \
     const size_t k = by_column ? e >> p.column_bits : (uint)e % length;                                      \
     const size_t c = by_column ? e & (columns - 1) : (uint)e / length;
 
-/* Intel's CPU compiler takes five times as long for vectors of it, which only tests would gain by. */
+/* Not vectorized on CPUs: Intel's compiler would take five times as long, for a gain that only tests would
+ * see. */
 XPU_BY_ITSELF __attribute__((reqd_work_group_size(GROUP, 1, 1))) __kernel void fft_pass(fft_params p) {
     __local number held[AT(HELD)];
-    __local long from[FFT_COLUMNS], to[FFT_COLUMNS]; /* where the columns' rows begin */
-    __local uint place[FFT_COLUMNS];                 /* the column's number in its row */
+    __local long from[FFT_COLUMNS], to[FFT_COLUMNS]; /* offsets of the columns' rows */
+    __local uint place[FFT_COLUMNS];                 /* the column's index in its row */
     const size_t lane = get_local_id(0);
     const uint length = p.length, columns = 1u << p.column_bits, total = length << p.column_bits;
     const uint apart = p.n / length;

@@ -3,8 +3,8 @@
 #define XPU_KERNELS_FFT_H
 #include "row_walk.h"
 
-#define FFT_COLUMNS 128 /* the most that a work-group takes */
-#define FFT_SHARE 8     /* numbers that a work-item has of those in local memory */
+#define FFT_COLUMNS 128 /* per work-group, at most */
+#define FFT_SHARE 8     /* values of a work-item, of those in local memory */
 
 /* Flags. Swapping real and imaginary parts inverts a transform: …_SWAPPED for the whole transform,
  * INNER_SWAPPED for the inverse transform inside Bluestein's algorithm. */
@@ -23,18 +23,18 @@
 
 typedef struct fft_params {
     xpu_addr in, out;
-    xpu_addr spectrum; /* what is read is multiplied by these; or 0 */
-    xpu_u64 radices;   /* 4 bits each, the first one lowest */
-    xpu_u64 scale[2];  /* what is written is multiplied by it: bits of the type that is computed in */
+    xpu_addr spectrum; /* the input is multiplied by these elements; or 0 */
+    xpu_u64 radices;   /* 4 bits each, the first radix in the lowest bits */
+    xpu_u64 scale[2];  /* factor of the output: bits of the type computed in */
     xpu_i64 first_row, rows;
     xpu_i64 columns;     /* rows n / length */
     row_walk walk;       /* of in, out */
     xpu_u32 n;           /* the transform's length */
-    xpu_u32 length;      /* the pass's */
-    xpu_u32 done;        /* the product of those of earlier passes */
-    xpu_u32 signal;      /* numbers of the signal, which the chirp is for */
-    xpu_u32 stored;      /* so many are written */
-    xpu_u32 column_bits; /* a group takes 1 << column_bits columns */
+    xpu_u32 length;      /* the pass's factor of it */
+    xpu_u32 done;        /* product of the factors of earlier passes */
+    xpu_u32 signal;      /* length of the signal that the chirp belongs to */
+    xpu_u32 stored;      /* number of elements written */
+    xpu_u32 column_bits; /* a work-group has 1 << column_bits columns */
     xpu_u32 flags, reserved;
 } fft_params;
 #endif

@@ -55,12 +55,12 @@
     }                                                                                                        \
     if (!(is_last)) barrier(CLK_LOCAL_MEM_FENCE);
 
-/* The next stage, which is number `stages` and may be the last. */
+/* Continues with stage `stages`, which may be the last one. */
 #define GO_ON(N, step, stages, NEXT, next_step)                                                              \
     HAND_OVER(N, step, STAGES == stages, NEXT)                                                               \
     TRANSFORM(NEXT, next_step)
 
-/* One by one, as fft.cl's. */
+/* Not vectorized on CPUs, as in fft.cl. */
 XPU_BY_ITSELF XPU_16_LANES __attribute__((reqd_work_group_size(GROUP, 1, 1))) __kernel void fft_length(fft_params p) {
 #if STAGES > 1
     __local number held[AT(LENGTH * COLUMNS)];
@@ -82,7 +82,7 @@ XPU_BY_ITSELF XPU_16_LANES __attribute__((reqd_work_group_size(GROUP, 1, 1))) __
             _Pragma("unroll") for (uint k = 0; k < RADIX_0; k++)
                 v[i * RADIX_0 + k] = source(&p, from.from, from.place + (b + k * (LENGTH / RADIX_0)) * apart);
 #ifndef DONE_1
-            /* times exp(-2πi (b + k LENGTH / RADIX_0) rest / whole) */
+            /* twiddle factors exp(-2πi (b + k * LENGTH / RADIX_0) * rest / whole) */
             const uint rest = from.place % p.done, whole = p.done * LENGTH;
             const number first = turn(rest * b, whole);
             TURN(RADIX_0, v + i * RADIX_0, rest * (LENGTH / RADIX_0), whole)

@@ -23,7 +23,7 @@ typedef COMPUTED(PAIR) number;
 static inline number swapped(number a) { return (number)(a.y, a.x); }
 static inline number turned(number a) { return (number)(a.y, -a.x); } /* -i a */
 
-/* exp(-2πi k / n), k < n <= 2³⁰: of an eighth of a turn at the most, by their series, which are short then.
+/* exp(-2πi k / n), k < n <= 2³⁰, reduced to at most an eighth of a circle, where short Taylor series suffice.
  */
 static inline number turn(uint k, uint n) {
     uint rest = 2 * k;
@@ -34,7 +34,7 @@ static inline number turn(uint k, uint n) {
     const bool eighth = rest >= n;
     rest -= eighth ? n : 0;
     const R x = (R)(eighth ? n - rest : rest) / (R)n * K(0.25), z = x * x;
-    /* sin πx and cos πx: (πx)^k / k!, π's own rounding put right */
+    /* Taylor series of sin πx and cos πx, corrected for the rounding error of π */
 #ifdef WIDE
     R s = (K(7.95205400147551278e-7) * z + K(-2.19153534478302158e-5)) * z + K(4.66302805767612564e-4);
     s = (s * z + K(-0.00737043094571435078)) * z + K(0.0821458866111282288);
@@ -54,7 +54,7 @@ static inline number turn(uint k, uint n) {
     return half_turn ? (number)(-w.x, w.y) : (number)(w.x, -w.y);
 }
 
-/* c[k] of n <= 2²⁹ */
+/* The chirp c[k] of Bluestein's algorithm, n <= 2²⁹. */
 static inline number chirp(uint k, uint n) {
     return turn(k < 65536 ? k * k % (2 * n) : (uint)((ulong)k * k % (2 * n)), 2 * n);
 }
@@ -90,7 +90,7 @@ static inline void dft_8(number *v) {
     }
 }
 
-/* Odd lengths n: cosines and sines of 2π k / n, k = 1 … n / 2. */
+/* Odd radices n: cosines and sines of 2π k / n, k = 1 … n / 2. */
 __constant R cosines_3[] = {K(-0.5)}, sines_3[] = {K(0.86602540378443864676)};
 __constant R cosines_5[] = {K(0.30901699437494742410), K(-0.80901699437494742410)},
              sines_5[] = {K(0.95105651629515357212), K(0.58778525229247312917)};
@@ -135,7 +135,7 @@ ODD_DFT(7)
 ODD_DFT(11)
 ODD_DFT(13)
 
-/* N = A B: A at a time, B apart, then B at a time. */
+/* N = A * B: transforms of length A with stride B, then of length B. */
 #define COMPOSED_DFT(N, A, B)                                                                                \
     static inline void dft_##N(number *v) {                                                                  \
         number parts[B][A];                                                                                  \
@@ -161,10 +161,10 @@ COMPOSED_DFT(14, 2, 7)
 COMPOSED_DFT(15, 3, 5)
 COMPOSED_DFT(16, 4, 4)
 
-/* The largest power of two that isn't more. */
+/* The largest power of two that is not greater than k. */
 #define HIGH_BIT(k) ((k) < 2 ? 1 : (k) < 4 ? 2 : (k) < 8 ? 4 : 8)
 
-/* Number k of N is multiplied by exp(-2πi k phase / whole). */
+/* Multiplies element k of N by the twiddle factor exp(-2πi k * phase / whole). */
 #define TURN(N, v, phase, whole)                                                                             \
     {                                                                                                        \
         number w[N];                                                                                         \
@@ -174,7 +174,7 @@ COMPOSED_DFT(16, 4, 4)
         }                                                                                                    \
     }
 
-/* --- what is read and written --- */
+/* --- loads and stores of a pass --- */
 
 #ifdef IN_PAIR
 #define READ_PAIR(i) LOAD(IN_PAIR, XPU_CPTR(STORED(IN_PAIR), p->in), i)
@@ -182,7 +182,7 @@ COMPOSED_DFT(16, 4, 4)
 #define READ_PAIR(i) ((number)(LOAD(IN, in, 2 * (i)), LOAD(IN, in, 2 * (i) + 1)))
 #endif
 
-/* Where a pass's column begins to be read and written, and its number in its row. */
+/* A column of a pass: its first offsets in the input and the output, and its index in its row. */
 typedef struct column {
     long from, to;
     uint place;
@@ -201,7 +201,7 @@ static inline column find_column(const fft_params *p, ulong number_, uint apart)
     return (column){row_offset(&p->walk, row, 0), row_offset(&p->walk, row, 1), (uint)place};
 }
 
-/* Number q of a row that begins at `row`. */
+/* Input element q of the row at offset `row`. */
 static inline number source(const fft_params *p, long row, uint q) {
     __global const STORED(IN) *in = XPU_CPTR(STORED(IN), p -> in);
     if (FLAGS & FFT_READ_CHIRP) {

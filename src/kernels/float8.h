@@ -40,7 +40,7 @@ static inline float float8_value(float8_word u) {
 #define float8_round(v) rintf(v)
 #endif
 
-/* The float of `bits` mantissa bits and exponent bias `bias` that a byte's lower bits are; no special values.
+/* Decodes the magnitude bits of a byte with `bits` mantissa bits and exponent bias `bias`; no special values.
  */
 static inline float float8_widen(float8_word magnitude, int bits, int bias) {
     const float small = (float)(int)magnitude * float8_value((float8_word)(1 - bias - bits + 127) << 23);
@@ -48,14 +48,14 @@ static inline float float8_widen(float8_word magnitude, int bits, int bias) {
     return magnitude >> bits ? normal : small;
 }
 
-/* The lower bits of the byte nearest to v: `beyond` where that is more than `most`. */
+/* Rounds v to the nearest magnitude bits; returns `beyond` if the result is greater than `most`. */
 static inline float8_word float8_narrow(float v, int bits, int bias, float8_word most, float8_word beyond) {
     const float8_word u = float8_bits(v) & 0x7fffffffu;
     const int drop = 23 - bits;
-    const float8_word least = (float8_word)(128 - bias) << 23; /* the least normal number */
+    const float8_word least = (float8_word)(128 - bias) << 23; /* the smallest normal value */
     const float8_word rebased = u - ((float8_word)(127 - bias) << 23);
     const float8_word normal = (rebased + ((1u << (drop - 1)) - 1u) + ((rebased >> drop) & 1u)) >> drop;
-    /* in units of the smallest; cut off, since what is not taken must fit an integer, too */
+    /* in units of the smallest subnormal; clamped, because the unselected value must fit an integer, too */
     const float tiny = float8_value(u < least ? u : least);
     const float8_word small =
         (float8_word)(int)float8_round(tiny * float8_value((float8_word)(bias - 1 + bits + 127) << 23));
@@ -69,9 +69,8 @@ static inline float8_byte float8_signed(float8_word magnitude, float v) {
 static inline float float8_with_sign(float magnitude, float8_byte v) {
     return float8_value(float8_bits(magnitude) | (float8_word)(v & 0x80) << 24);
 }
-/* The formats whose names end in fnuz: the sign alone is NaN, and what is beyond the greatest number, too.
- * NaN is no branch's constant: what compilers make of a constant's conversion to an integer is whatever lies
- * there. */
+/* The fnuz formats: a lone sign bit is NaN, and so is everything above the largest value. NaN must not be a
+ * constant here: compilers fold the conversion of a constant NaN to an integer to arbitrary bits. */
 static inline float float8_widen_fnuz(float8_byte v, int bits, int bias) {
     const float8_word above = v == 0x80 ? 0x7fc00000u : (float8_word)(v & 0x80) << 24;
     return float8_value(float8_bits(float8_widen(v & 0x7fu, bits, bias)) | above);
@@ -106,10 +105,10 @@ static inline float widen_f8e4m3b11fnuz(float8_byte v) { return float8_widen_fnu
 static inline float8_byte narrow_f8e4m3b11fnuz(float v) { return float8_narrow_fnuz(v, 3, 11); }
 static inline float widen_f8e8m0fnu(float8_byte v) {
     const float8_word middle =
-        v == 255 || v == 0 ? 0x00400000u : 0; /* makes infinity NaN, and 0 the least one */
+        v == 255 || v == 0 ? 0x00400000u : 0; /* turns infinity into NaN and 0 into the smallest value */
     return float8_value((float8_word)v << 23 | middle);
 }
-/* By the magnitude alone; halfway from the least number down is 0's, which the least one stands for. */
+/* The sign is ignored; 0 becomes the smallest value, since the format has no zero. */
 static inline float8_byte narrow_f8e8m0fnu(float v) {
     const float8_word u = float8_bits(v) & 0x7fffffffu, exponent = u >> 23, rest = u & 0x7fffffu;
     const float8_word up = rest > 0x400000u || (rest == 0x400000u && exponent > 0);

@@ -26,7 +26,8 @@
 #define CORNERS (TAPS * TAPS)
 #endif
 
-/* Moves x into the image of `size` elements; `slope` is multiplied by the derivative. */
+/* Applies the padding mode to coordinate x of an image of `size` elements; multiplies *slope by the
+ * derivative. */
 static inline ACC bring_in(grid_sample_params p, ACC x, int size, ACC *slope) {
 #if defined REFLECTION
     const ACC low = p.align_corners ? (ACC)0 : (ACC)-0.5f, span = p.align_corners ? (ACC)(size - 1) : (ACC)size;
@@ -58,9 +59,9 @@ static inline ACC bring_in(grid_sample_params p, ACC x, int size, ACC *slope) {
     return x;
 }
 
-/* The elements that coordinate g takes in dimension d: where (-1: outside), their weights, the weights'
- * derivatives by g. False: g is no number to a cubic, what is sampled is NaN, and so is the gradient of the element
- * that the padding puts g at, as by CUDA. */
+/* The taps of coordinate g in dimension d: positions (-1: outside), weights, and the weights' derivatives
+ * with respect to g. Returns false for a NaN or infinite g with CUBIC: then the sample is NaN, and so is the
+ * gradient of the element that padding maps g to, as on CUDA. */
 static inline bool taps(grid_sample_params p, int d, ACC g, int *at, ACC *weight, ACC *derivative) {
     const int size = p.in[d];
     ACC slope = p.align_corners ? (ACC)0.5f * (size - 1) : (ACC)0.5f * size;
@@ -97,7 +98,7 @@ static inline bool taps(grid_sample_params p, int d, ACC g, int *at, ACC *weight
     derivative[1] = slope;
 #else
     const ACC below = floor(x), t = x - below, a = (ACC)-0.75f;
-    for (int k = 0; k < TAPS; k++) { /* Keys' kernel: distances up to 1, and from 1 to 2 */
+    for (int k = 0; k < TAPS; k++) { /* Keys' cubic convolution kernel: distances up to 1, and from 1 to 2 */
         const ACC away = fabs(t + 1 - k), sign = t + 1 - k < 0 ? -slope : slope;
         const bool near = k == 1 || k == 2;
         weight[k] = near ? ((a + 2) * away - (a + 3)) * away * away + 1
@@ -112,8 +113,8 @@ static inline bool taps(grid_sample_params p, int d, ACC g, int *at, ACC *weight
     return true;
 }
 
-/* What this work-item's position takes in each coordinate (x, y, z): CORNERS elements, number k having tap
- * k % TAPS in x, and so on. */
+/* The taps of this work-item's position in each coordinate (x, y, z). It reads CORNERS elements; element k
+ * has tap k % TAPS in x, k / TAPS % TAPS in y, and so on. */
 typedef struct corners {
     long batch, position; /* in the batch */
     int at[DIMS][TAPS];

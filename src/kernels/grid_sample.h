@@ -1,4 +1,4 @@
-/* grid_sample.cl's parameters; the arrays go depth, height, width. */
+/* Parameters of grid_sample.cl. Arrays are in the order depth, height, width. */
 #ifndef XPU_KERNELS_GRID_SAMPLE_H
 #define XPU_KERNELS_GRID_SAMPLE_H
 #include "shared.h"

@@ -32,7 +32,7 @@ XPU_ATOMIC_ADD(WEIGHT, __local, add_here)
 XPU_ATOMIC_ADD_GLOBAL(WEIGHT, add_there)
 #endif
 
-/* The bin, or -1. */
+/* The bin of v, or -1 if it is out of range. */
 static inline long bin_of(const histogram_params *p, COMPUTED(T) v) {
 #if defined BY_VALUE
     const long bin = (long)v;
@@ -50,7 +50,7 @@ static inline long bin_of(const histogram_params *p, COMPUTED(T) v) {
     const long low = (long)p->low, high = (long)p->high, x = (long)v;
     if (x < low || x > high) return -1;
     const long bin = (x - low) * p->bins / (high - low);
-    return clamp(bin, 0L, (long)p->bins - 1); /* numbers so large that the product overflows */
+    return clamp(bin, 0L, (long)p->bins - 1); /* the product may overflow */
 #endif
 }
 

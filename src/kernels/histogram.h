@@ -1,4 +1,4 @@
-/* histogram.cl's parameters. */
+/* Parameters of histogram.cl. */
 #ifndef XPU_KERNELS_HISTOGRAM_H
 #define XPU_KERNELS_HISTOGRAM_H
 #include "shared.h"

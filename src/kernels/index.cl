@@ -27,7 +27,7 @@
 
 #ifdef BLOCKS
 
-#define TOGETHER 4 /* elements whose indices are looked at before any is moved */
+#define TOGETHER 4 /* elements whose indices are loaded before any is moved */
 
 #ifdef STILL
 #define CHOSEN_STRIDE 0
@@ -35,7 +35,8 @@
 #define CHOSEN_STRIDE (PUT ? OS0 : IS0)
 #endif
 
-/* `chosen`: where the row lies that the index chooses from; `other`: the element's place beside it. */
+/* `chosen`: address of the element that the index selects; `other`: address of the element that it is moved
+ * to or from. */
 static inline void move_one(xpu_addr chosen, xpu_addr other) {
 #if PUT
     *XPU_PTR(element, chosen) = *XPU_CPTR(element, other);
@@ -73,7 +74,7 @@ __kernel void index_move(struct index_params p) {
             for (int e = 0; e < TOGETHER; e++) move_one(chosen + e * by_chosen + index[e] * step, other + e * by_other);
             chosen += TOGETHER * by_chosen, other += TOGETHER * by_other, indices += TOGETHER * by_index;
         }
-        /* the last elements, and those among which one isn't there */
+        /* the remainder, and elements with an index out of range */
         for (const long end = min(i + TOGETHER, length); i < end; i++) {
             const long given = *XPU_CPTR(index_t, indices);
             const long index = given < 0 && p.wrap ? given + extent : given;

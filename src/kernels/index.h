@@ -1,4 +1,5 @@
-/* What the kernels that follow index tensors share: their parameters and the walk over the elements. */
+/* Parameters of the kernels that follow index tensors (index.cl, scatter.cl, nonzero.cl), and their walk
+ * over the elements. */
 #ifndef XPU_KERNELS_INDEX_H
 #define XPU_KERNELS_INDEX_H
 #include "fault.h"
@@ -11,11 +12,11 @@ struct index_params {
     xpu_addr out, in;
     struct fault_watch watch;
     xpu_addr index[INDEX_MAX];
-    xpu_i64 extent[INDEX_MAX], step[INDEX_MAX]; /* of the dimensions chosen from */
+    xpu_i64 extent[INDEX_MAX], step[INDEX_MAX]; /* of the indexed dimensions */
     xpu_i64 size[INDEX_DIMS];
     xpu_i64 out_stride[INDEX_DIMS], in_stride[INDEX_DIMS];
     xpu_i64 index_stride[INDEX_MAX][INDEX_DIMS];
-    xpu_i64 serial; /* elements of the dimensions that run serially */
+    xpu_i64 serial; /* number of elements of the serial dimensions */
     xpu_i32 wrap;
     xpu_i32 block; /* scatter_blocks, scatter_ordered: elements of dimension 0 that a work-group takes */
     /* scatter_keys, scatter_runs: `rows` rows of `serial` int64 each, offsets and places; scatter_places,
@@ -41,7 +42,7 @@ struct nonzero_params {
 
 typedef STORED(I) index_t;
 
-/* Moves the three offsets by `n` steps along dimension d. Needs out, in, at[NI] and p in scope. */
+/* Advances the offsets out, in and at[NI] by `n` along dimension d. Needs them and p in scope. */
 #define INDEX_MOVE(d, n)                                                                                     \
     do {                                                                                                     \
         out += (n) * p.out_stride[d];                                                                        \
@@ -49,8 +50,9 @@ typedef STORED(I) index_t;
         for (int k = 0; k < NI; k++) at[k] += (n) * p.index_stride[k][d];                                    \
     } while (0)
 
-/* Declares `offset`, the sum of index times step, `n` elements on along dimension 0, and `found`, false after
- * a report. (No statement goes in as an argument: a `continue` would be the loop's in here.) */
+/* Declares `offset`, the sum of index times step `n` elements further along dimension 0, and `found`, which
+ * is false after a report. (It takes no statement argument: a `continue` in one would apply to the loop in
+ * here.) */
 #define INDEX_RESOLVE(offset, found, n)                                                                      \
     long offset = 0;                                                                                         \
     bool found = true;                                                                                       \
@@ -64,7 +66,7 @@ typedef STORED(I) index_t;
             fault_report(p.watch, k, given, p.extent[k]);                                                    \
     }
 
-/* Strides along dimension 0 are constants where they have their natural values. */
+/* Strides along dimension 0 are build-time constants if they have their contiguous values. */
 #ifndef OS0
 #define OS0 p.out_stride[0]
 #endif
@@ -77,8 +79,8 @@ typedef STORED(I) index_t;
 #define INDEX_STRIDE0(k) p.index_stride[k][0]
 #endif
 
-/* The start of a kernel: the work-item's element in dimensions 0 … LAST-1. Dimension 0 and 1 of the
- * ND-range are those of the walk, its dimension 2 the rest, so that the divisions are uniform. */
+/* Kernel prologue: the offsets of the work-item's element in dimensions 0 … LAST - 1. Dimensions 0 and 1 of
+ * the range are those of the walk, dimension 2 is all others, so that the divisions are uniform. */
 #ifndef INDEX_X
 #define INDEX_X get_global_id(0)
 #endif

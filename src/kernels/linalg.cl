@@ -32,7 +32,7 @@ static inline R size_of(number a) { return fabs(a); }
 
 #define LINALG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) __kernel
 
-/* The larger of two candidates, the first of equals. */
+/* Keeps the candidate with the larger size, the first one of equals. */
 #define PREFER(size, row)                                                                                    \
     {                                                                                                        \
         const bool better = (size) > best || ((size) == best && (row) < place);                              \
@@ -41,8 +41,8 @@ static inline R size_of(number a) { return fabs(a); }
     }
 
 #ifdef BUILD_lu_panel
-/* Option HELD: the panel has so many elements at the most, and lies in local memory; 0: in the matrix.
- * WIDTH: the most columns that it has. */
+/* Options: HELD, the most elements of a panel that is kept in local memory, 0: it stays in the matrix; WIDTH,
+ * its most columns. */
 #if HELD
 #define AT(row, column) held[(column) * rows + (row)]
 #define EVERYWHERE CLK_LOCAL_MEM_FENCE
@@ -134,19 +134,20 @@ LINALG_KERNEL void lu_panel(factor_params p) {
 #endif
 
 #ifdef BUILD_lu_panel_rows
-/* A panel of more rows than local memory holds: STRIP columns at a time are in registers, EACH rows of them a
- * work-item's; what they do to the panel's others follows. Row lane + i GROUP counts from the columns' own. */
+/* A panel with more rows than local memory holds: STRIP columns at a time are in registers, EACH rows per
+ * work-item; the rest of the panel is updated afterwards. A work-item's row i is lane + i * GROUP, counted
+ * from the first column's diagonal element. */
 #define EVERY_ROW _Pragma("unroll") for (int i = 0; i < EACH; i++)
 #define EVERY_COLUMN(from) _Pragma("unroll") for (int c = from; c < STRIP; c++)
-#define TOGETHER 2 /* columns whose numbers are on their way at once */
-/* Of so many barriers in a row Intel's CPU compiler writes beyond its memory (design.md, 24). */
+#define TOGETHER 2 /* columns whose loads are in flight at once */
+/* Intel's CPU compiler writes out of bounds if a kernel has too many barriers in a row (design.md, 24). */
 #ifdef XPU_BUILT_FOR_CPU
 #define EVERY_STEP _Pragma("nounroll")
 #else
 #define EVERY_STEP _Pragma("unroll")
 #endif
 
-/* Of so many candidates an eighth is left, or two. */
+/* A reduction round leaves an eighth of the candidates; two or fewer are left as they are. */
 #define LEFT_OF(count) ((count) <= 2 ? (count) : ((count) + 7) / 8)
 #define COMPARE(count)                                                                                       \
     if ((count) > 2) {                                                                                       \
@@ -163,7 +164,8 @@ LINALG_KERNEL void lu_panel(factor_params p) {
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
     }
 
-/* The narrow columns' exchanges in another one, of which `rows` exchange with `others` from `first` on. */
+/* Applies the row exchanges of the narrow panel to another column: `rows` with `others`, from row `first` on.
+ */
 static inline void exchange_few(__global number *column, long row_stride, __local const int *others, int count) {
     number top[STRIP], left[STRIP];
     EVERY_COLUMN(0) if (c < count) {
@@ -290,8 +292,8 @@ XPU_16_LANES LINALG_KERNEL void lu_panel_rows(factor_params p) {
 #endif
 
 #ifdef BUILD_lu_swap
-/* The panel's exchanges in `columns` others from `column` on, a work-item each, which has what LINALG_BLOCK of them move
- * at once. */
+/* Applies the panel's row exchanges to `columns` columns from `column` on, one work-item per column,
+ * LINALG_BLOCK exchanges at a time. */
 LINALG_KERNEL void lu_swap(factor_params p) {
     __local number top[LINALG_BLOCK * GROUP], left[LINALG_BLOCK * GROUP];
     __local int others[LINALG_BLOCK], earlier[LINALG_BLOCK];
@@ -345,7 +347,7 @@ LINALG_KERNEL void lu_swap(factor_params p) {
 #endif
 
 #ifdef BUILD_lu_permutation
-/* HELD: so many rows lie in local memory. */
+/* HELD: number of rows that are in local memory. */
 #define EXCHANGES(places)                                                                                    \
     for (long i = 0; i < p.count; i++) {                                                                     \
         const long step = p.inverse ? p.count - 1 - i : i, other = (long)pivots[step] - 1;                   \
@@ -384,8 +386,8 @@ LINALG_KERNEL void lu_permutation(permutation_params p) {
 #endif
 
 #ifdef BUILD_triangular_block
-/* Forward substitution by one block, COLUMNS columns a group, a work-item an element. ROWS_FIRST: neighbours
- * in a column are neighbours in memory. */
+/* Forward substitution with one diagonal block: COLUMNS columns per work-group, one work-item per element.
+ * ROWS_FIRST: columns are contiguous in memory. */
 LINALG_KERNEL void triangular_block(triangular_params p) {
     __local number triangle[LINALG_BLOCK * LINALG_BLOCK];
     __local number solved[LINALG_BLOCK * COLUMNS];
@@ -425,7 +427,7 @@ LINALG_KERNEL void triangular_block(triangular_params p) {
 #endif
 
 #ifdef BUILD_cholesky_block
-/* L of one block of the diagonal, of `rows` rows. */
+/* Cholesky factor L of one diagonal block with `rows` rows. */
 LINALG_KERNEL void cholesky_block(factor_params p) {
     __local number block[LINALG_BLOCK * LINALG_BLOCK];
     const size_t item = get_local_id(0), row = item % LINALG_BLOCK, matrix = XPU_GROUP(0);

@@ -1,4 +1,4 @@
-/* linalg.cl's parameters. Strides count elements. */
+/* Parameters of linalg.cl. Strides count elements. */
 #ifndef XPU_KERNELS_LINALG_H
 #define XPU_KERNELS_LINALG_H
 #include "fault.h"
@@ -10,10 +10,11 @@ typedef struct factor_params {
     xpu_addr pivots; /* int32 [batch, pivot_stride] */
     xpu_addr info;   /* int32 [batch] */
     xpu_i64 batch_stride, row_stride, column_stride, pivot_stride;
-    xpu_i64 first;                             /* the panel's first row and column */
-    xpu_i64 rows;                              /* from there on */
-    xpu_i64 columns, column, hole, hole_width; /* lu_swap's: so many from `column` on but those of the hole */
-    xpu_u32 width;                             /* the panel's columns */
+    xpu_i64 first; /* the panel's first row and column */
+    xpu_i64 rows;  /* of the matrix from there on */
+    xpu_i64 columns, column, hole,
+        hole_width; /* lu_swap: columns [column, column + columns) except the `hole` */
+    xpu_u32 width;  /* the panel's columns */
     xpu_u32 pivot;
 } factor_params;
 

@@ -73,7 +73,7 @@ TEAM_KERNEL void nll_finish(loss_params p) {
 #endif
 
 #ifdef BUILD_nll_backward
-/* A work-item an element of the gradient; dimension 1 is the batch. */
+/* One work-item per element of the gradient; dimension 1 of the range is the batch. */
 __kernel void nll_backward(loss_params p) {
     const size_t i = get_global_id(0), batch = XPU_GROUP(1), row = p.classes * p.inner;
     if (i >= row) return;

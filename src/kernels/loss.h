@@ -1,4 +1,4 @@
-/* loss.cl's parameters: negative log likelihood of input [batch, classes, inner], target [batch, inner]. */
+/* Parameters of loss.cl: negative log likelihood of input [batch, classes, inner], target [batch, inner]. */
 #ifndef XPU_KERNELS_LOSS_H
 #define XPU_KERNELS_LOSS_H
 #include "fault.h"

@@ -22,13 +22,13 @@ static inline row row_of(margin_params p, ulong number) {
 
 #define EACH_TARGET(r, t) for (long n_ = 0, t; n_ < r.classes && (t = r.targets[n_]) >= 0; n_++)
 
-/* By how much class c comes within 1 of target t; 0 or less: it doesn't. */
+/* The hinge term of target t and class c before max(0, ·). */
 static inline ACC within(row r, long t, long c) {
     return 1 - (ACC)LOAD(T, r.scores, t) + (ACC)LOAD(T, r.scores, c);
 }
 
 #if defined BUILD_margin_targets || defined BUILD_margin_backward
-/* A work-item a class; dimension 1 goes along rows. */
+/* One work-item per class; dimension 1 of the range counts rows. */
 #define CLASS                                                                                                \
     const long c = get_global_id(0);                                                                         \
     const ulong number = XPU_GROUP(1);                                                                       \
@@ -69,7 +69,7 @@ TEAM_KERNEL void margin_loss(margin_params p) {
 #ifdef BUILD_margin_backward
 __kernel void margin_backward(margin_params p) {
     CLASS
-    long count = 0; /* how often the score counts, less how often it counts against */
+    long count = 0; /* pairs with a positive loss: as non-target minus as target */
     if (LOAD(T, r.is_target, c) != 0) {
         long times = 0;
         EACH_TARGET(r, t) times += t == c;

@@ -1,4 +1,4 @@
-/* margin.cl's parameters. */
+/* Parameters of margin.cl. */
 #ifndef XPU_KERNELS_MARGIN_H
 #define XPU_KERNELS_MARGIN_H
 #include "fault.h"

@@ -1,9 +1,11 @@
-/* One launch over many tensors: a table says where each lies and which groups are its own.
+/* One launch over many tensors: a table tells a work-group which tensor and which chunk of it is its own.
  *
- * A row of the table is WIDTH words: what the kernel wants of each tensor (addresses, numbers), the number
- * of its elements, and the number of its first group. The table lies in memory, or with -DINLINE=1 in the
- * parameters. A group of LOCAL work-items takes LOCAL·STEPS elements, or with -DSTEPS=0 `chunk`, which the
- * launch chooses. */
+ * A row of the table is WIDTH words: the columns that the kernel needs per tensor (addresses, scalars), the
+ * tensor's
+ * element count, and the index of its first work-group. The table is in memory or, with INLINE=1, in the
+ * parameters. A
+ * work-group of LOCAL work-items handles LOCAL * STEPS elements or, with STEPS=0, p.chunk, which the launch
+ * chooses. */
 #ifndef XPU_KERNELS_MULTI_H
 #define XPU_KERNELS_MULTI_H
 #include "shared.h"
@@ -15,8 +17,8 @@
 struct multi_params {
     xpu_addr table;
     xpu_i64 tensors;
-    xpu_i64 chunk; /* elements of a group, a multiple of LOCAL; with STEPS the build knows it */
-    xpu_u64 number[MULTI_NUMBERS]; /* the same for all tensors: addresses, bits of numbers */
+    xpu_i64 chunk;                 /* elements per work-group, a multiple of LOCAL; unused if STEPS is set */
+    xpu_u64 number[MULTI_NUMBERS]; /* the same for all tensors: addresses, bits of scalars */
     xpu_u64 word[MULTI_WORDS];
 };
 
@@ -33,7 +35,7 @@ struct multi_params {
 #define MULTI_CHUNK p.chunk
 #endif
 
-/* Finds the group's tensor `row`, and how many elements of it from `first` on are the group's. Needs p in
+/* Declares the work-group's tensor `row`, its `first` element, and its number of `elements`. Needs p in
  * scope. */
 #define MULTI_ROW                                                                                            \
     const long group = XPU_GROUP(0);                                                                         \
@@ -47,15 +49,15 @@ struct multi_params {
     }                                                                                                        \
     const size_t first = (size_t)(group - (long)MULTI_WORD(row, WIDTH - 1)) * MULTI_CHUNK;                   \
     const size_t elements = min((size_t)MULTI_WORD(row, WIDTH - 2) - first, (size_t)MULTI_CHUNK);
-/* DO(i) for each of the group's elements i. The last step alone is masked: a processor stores whole vectors
- * several times as fast. */
+/* DO(i) for each element i of the work-group. Only the last iteration is masked: unmasked vector stores are
+ * several times as fast on CPUs. */
 #define MULTI_EACH(DO)                                                                                       \
     {                                                                                                        \
         size_t at_ = 0;                                                                                      \
         for (; at_ + LOCAL <= elements; at_ += LOCAL) { DO(first + at_ + get_local_id(0)) }                  \
         if (at_ + get_local_id(0) < elements) { DO(first + at_ + get_local_id(0)) }                          \
     }
-/* The same for sums: DO(i, k) adds to accumulator k of four, so that an addition needn't wait for the last.
+/* The same for sums: DO(i, k) adds to accumulator k of four, which breaks the dependency between additions.
  */
 #define MULTI_EACH_OF_FOUR(DO)                                                                               \
     {                                                                                                        \

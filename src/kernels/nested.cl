@@ -17,7 +17,7 @@
 
 typedef STORED(I) index_t;
 
-/* Element c of the padding; an element of 16 bytes may be two of 8. */
+/* Element c of the padding; a 16-byte element may consist of two words. */
 #if E == 16
 #define PADDING(c) ((element)(p.padding[0], p.padding[1]))
 #elif E == 8
@@ -43,7 +43,7 @@ __kernel void nested_move(const struct nested_params p) {
             rest = above;
         }
         at[0] = rest;
-        /* from the item down to the segment's rows: begin … begin + length - 1 */
+        /* descend from the item to the segment's rows: begin … begin + length - 1 */
         long begin = 0, length = p.length[0];
         for (int d = 0; d < LEVELS; d++) {
             if (at[d] >= length) {
@@ -60,7 +60,7 @@ __kernel void nested_move(const struct nested_params p) {
         __global element *padded = XPU_PTR(element, p.padded) + segment * width;
         __global element *values = XPU_PTR(element, p.values) + begin * p.row_size;
 #if UNPAD
-        const long end = stop == width ? length * p.row_size : 0; /* of the tail that padded lacks */
+        const long end = stop == width ? length * p.row_size : 0; /* the tail that `padded` lacks is zero */
 #if TX == 1
         copy_row((__global T *)values + column, (__global const T *)padded + column, (ulong)(filled - column));
         for (long c = width; c < end; c++) values[c] = (element)0;

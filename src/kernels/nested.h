@@ -9,10 +9,10 @@ struct nested_params {
     xpu_addr values, padded;
     struct fault_watch watch;
     xpu_addr offset[NESTED_LEVELS];
-    xpu_i64 length[NESTED_LEVELS + 1]; /* indices of each level, and the rows of values */
+    xpu_i64 length[NESTED_LEVELS + 1]; /* number of indices of each level; last: rows of values */
     xpu_i64 size[NESTED_LEVELS];
     xpu_i64 row_size;
-    xpu_i64 segments, down; /* all of them; those that a group takes */
-    xpu_u64 padding[2];     /* the element, as often as it fits in 16 bytes */
+    xpu_i64 segments, down; /* total; per work-group */
+    xpu_u64 padding[2];     /* the padding element, repeated to fill 16 bytes */
 };
 #endif

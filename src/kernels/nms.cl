@@ -48,7 +48,7 @@ __kernel void nms_covers(const nms_params p) {
 
 #if defined(BUILD_nms_keep)
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void nms_keep(const nms_params p) {
-    __local ulong staying; /* of this word */
+    __local ulong staying; /* bits of the boxes of this word that survive */
     const int lane = (int)get_local_id(0);
     __global ulong *removed = XPU_PTR(ulong, p.removed);
     __global const ulong *covers = XPU_CPTR(ulong, p.covers);

@@ -1,4 +1,4 @@
-/* nms.cl's parameters. */
+/* Parameters of nms.cl. */
 #ifndef XPU_KERNELS_NMS_H
 #define XPU_KERNELS_NMS_H
 #include "shared.h"

@@ -34,7 +34,7 @@ static inline ACC set_rstd(norm_plane_params p, ulong set) {
                : (ACC)LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.rstd), set);
 }
 static inline void gradient_coefficients(norm_plane_params p, ulong set, ACC sum, ACC sum_x, ACC rstd, ACC c[4]) {
-    const ACC count = p.channel_elements; /* its inverse is rounded: the mean of ones would not be 1 */
+    const ACC count = p.channel_elements; /* a rounded inverse would give mean(1, …, 1) != 1 */
     c[0] = rstd * PARAMETER(p.weight, set, 1);
     c[1] = p.evaluate ? (ACC)0 : -c[0] * rstd * rstd * (sum_x / count);
     c[2] = set_mean(p, set);
@@ -42,8 +42,8 @@ static inline void gradient_coefficients(norm_plane_params p, ulong set, ACC sum
 }
 #endif
 
-/* One team a set and slice: set of batch norm = channel, its planes are `channels` apart; set of group norm
- * = a group of one batch entry, taken as one plane. */
+/* One row group per set and slice. Batch norm: a set is a channel, whose planes are `channels` apart; group
+ * norm: a set is one group of one batch entry, treated as one plane. */
 #ifdef PLANES
 #ifdef BUILD_norm_plane_statistics
 #define ADD_DEVIATION(i, k)                                                                                  \
@@ -84,7 +84,7 @@ TEAM_KERNEL void norm_plane_statistics(norm_plane_params p) {
 }
 #endif
 
-/* Sums of dy and dy (x - mean): batch norm, over the planes of a channel; group norm, of each plane. */
+/* Sums of dy and dy (x - mean): over the planes of a channel (batch norm) or of each plane (group norm). */
 #if defined BUILD_norm_plane_sums || defined BUILD_norm_batch_backward
 #define ADD_GRADIENT(i, k)                                                                                   \
     {                                                                                                        \
@@ -127,8 +127,8 @@ TEAM_KERNEL void norm_plane_sums(norm_plane_params p) {
 }
 #endif
 
-/* All of batch norm's backward, for processors: a team a channel, which is still in the cache when it is read
- * for dx. */
+/* The whole backward of batch norm on CPUs: one row group per channel, whose data is still in the cache when
+ * it is read again for dx. */
 #ifdef BUILD_norm_batch_backward
 TEAM_KERNEL void norm_batch_backward(norm_plane_params p) {
     TEAM_SCRATCH
@@ -180,7 +180,7 @@ TEAM_KERNEL void norm_plane_apply(norm_plane_params p) {
 #endif
 #endif
 
-/* Channels side by side: a work-item has WIDE channels, LANES apart, over the positions of one slice. */
+/* Channels last: a work-item has WIDE channels, LANES apart, over the positions of one slice. */
 #ifdef COLUMNS
 #define COLUMN_POSITIONS                                                                                     \
     const size_t channels = p.channels, left = XPU_GROUP(0) * (LANES * WIDE), first = left + LANE;           \
@@ -189,7 +189,7 @@ TEAM_KERNEL void norm_plane_apply(norm_plane_params p) {
     const bool full = left + LANES * WIDE <= channels;
 #define EACH_WIDE(BODY) _Pragma("unroll") for (int w = 0; w < WIDE; w++) { BODY }
 #define CHANNEL(w) (first + (w) * LANES)
-/* BODY for each channel, w, at the first n positions; `at` is the element. */
+/* BODY for each channel w at the first n positions; `at` is the element's index. */
 #define EACH_COLUMN(n, BODY)                                                                                 \
     if (full)                                                                                                \
         for (ulong i = 0; i < (n); i++) EACH_WIDE(const size_t at = i * channels + CHANNEL(w); BODY)         \
@@ -234,7 +234,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void norm_column_sum
 }
 #endif
 
-/* A processor does the channels of a position before the next position: memory is fastest in order. */
+/* On CPUs, all channels of a position come before the next position: sequential access is fastest. */
 #ifdef BUILD_norm_column_apply
 #ifdef XPU_IS_CPU
 #define EACH_ELEMENT(BODY)                                                                                   \
@@ -260,7 +260,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void norm_column_app
 #endif
 #endif
 
-/* What is done once a channel or group, from the partial results. */
+/* Finishing kernels: once per channel or group, from the partial results. */
 #ifdef FINISH
 static inline void put_coefficients(norm_plane_params p, ulong count, ulong at, ACC c0, ACC c1, ACC c2, ACC c3) {
     __global ACC *c = XPU_PTR(ACC, p.coefficients) + at;
@@ -270,7 +270,7 @@ static inline void put_coefficients(norm_plane_params p, ulong count, ulong at, 
     c[3 * count] = c3;
 }
 
-/* Count, mean and sum of squared deviations of a set from those of its slices. */
+/* Merges count, mean and sum of squared deviations of a set's slices (Chan et al.). */
 static inline ACC combine_slices(norm_plane_params p, ulong set, ACC *mean, ACC *deviation) {
     ACC count = 0, m = 0, squares = 0;
     for (ulong s = 0; s < (ulong)p.slices; s++) {
@@ -286,7 +286,7 @@ static inline ACC combine_slices(norm_plane_params p, ulong set, ACC *mean, ACC 
 }
 
 #ifndef GROUPED
-/* A work-item a channel. */
+/* One work-item per channel. */
 #ifdef BUILD_norm_batch_finish
 __kernel void norm_batch_finish(norm_plane_params p) {
     const ulong c = get_global_id(0);
@@ -334,7 +334,7 @@ __kernel void norm_batch_finish_backward(norm_plane_params p) {
 }
 #endif
 #else
-/* A work-item a plane: a channel of a batch entry. */
+/* One work-item per plane (channel of a batch entry). */
 #ifdef BUILD_norm_group_finish
 __kernel void norm_group_finish(norm_plane_params p) {
     const ulong plane = get_global_id(0);
@@ -351,7 +351,7 @@ __kernel void norm_group_finish(norm_plane_params p) {
 }
 #endif
 
-/* A work-item a group of a batch entry: the coefficients of its planes. */
+/* One work-item per group of a batch entry: the coefficients of its planes. */
 #ifdef BUILD_norm_group_finish_backward
 __kernel void norm_group_finish_backward(norm_plane_params p) {
     const ulong set = get_global_id(0);
@@ -373,7 +373,7 @@ __kernel void norm_group_finish_backward(norm_plane_params p) {
 }
 #endif
 
-/* A work-item a channel. */
+/* One work-item per channel. */
 #ifdef BUILD_norm_group_parameters
 __kernel void norm_group_parameters(norm_plane_params p) {
     const ulong c = get_global_id(0);

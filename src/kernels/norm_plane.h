@@ -1,8 +1,9 @@
-/* norm_plane.cl's parameters.
+/* Parameters of norm_plane.cl.
  *
- * Memory is seen as planes of `length` contiguous elements, or, where channels lie side by side, as a
- * matrix [positions, channels]. A set is what shares one mean: the planes first, first + step, …, one
- * channel of a batch norm or one group of a group norm. */
+ * The tensor is seen as planes of `length` contiguous elements or, channels last, as a matrix [positions,
+ * channels]. A set
+ * is what shares one mean: the planes first, first + step, … of one channel (batch norm) or one group
+ * (group norm). */
 #ifndef XPU_KERNELS_NORM_PLANE_H
 #define XPU_KERNELS_NORM_PLANE_H
 #include "shared.h"

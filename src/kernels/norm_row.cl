@@ -129,7 +129,7 @@ TEAM_KERNEL void norm_row_backward(norm_row_params p) {
     const ulong team = TEAM_INDEX;
     const ulong first = team * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.rows);
     const size_t n = ROW_LENGTH;
-    const ACC count = (ACC)n; /* its inverse is rounded: the mean of ones would not be 1 */
+    const ACC count = (ACC)n; /* a rounded inverse would give mean(1, …, 1) != 1 */
     __global const STORED(W) *weight = XPU_CPTR(STORED(W), p.weight);
 #ifdef PARTIAL
     __global ACC *dw = XPU_PTR(ACC, p.partial) + team * 2 * n, *db = dw + n;
@@ -179,7 +179,8 @@ TEAM_KERNEL void norm_row_backward(norm_row_params p) {
 }
 #endif
 
-/* Sums the teams' shares in their order: COLUMN_LANES columns a group, SLICES work-items a column. */
+/* Adds up the row groups' parts in a fixed order: COLUMN_LANES columns per work-group, SLICES work-items per
+ * column. */
 #ifdef BUILD_norm_row_columns
 __kernel __attribute__((reqd_work_group_size(COLUMN_LANES, SLICES, 1))) void norm_row_columns(norm_row_params p) {
     const size_t n = p.length, i = get_global_id(0);

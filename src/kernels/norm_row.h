@@ -1,4 +1,4 @@
-/* norm_row.cl's parameters. x, y, dy, dx are contiguous [rows, length], weight and bias [length]. */
+/* Parameters of norm_row.cl. x, y, dy, dx are contiguous [rows, length], weight and bias [length]. */
 #ifndef XPU_KERNELS_NORM_ROW_H
 #define XPU_KERNELS_NORM_ROW_H
 #include "shared.h"
@@ -9,7 +9,7 @@ typedef struct norm_row_params {
     xpu_addr grad;                   /* dy */
     xpu_addr weight, bias;           /* or 0 */
     xpu_addr mean, rstd;             /* ACC [rows] */
-    xpu_addr partial;                /* ACC [teams, 2, length]: each team's share of dweight and dbias */
+    xpu_addr partial;                /* ACC [row groups, 2, length]: each row group's part of dw and db */
     xpu_addr grad_weight, grad_bias; /* or 0 */
     xpu_i64 rows;
     xpu_i64 teams;

@@ -22,9 +22,9 @@ typedef COMPUTED(T) real;
 #define SKIPPED (p.number[4] && FLOAT_AT(4) != 0.0f)
 #define OWN(k) NUMBER(6 + (k))
 
-#define AT(column) XPU_PTR(stored, MULTI_ADDRESS(column)) /* before the loop: stores might change the table */
+#define AT(column) XPU_PTR(stored, MULTI_ADDRESS(column)) /* hoisted: stores might alias the table */
 
-/* What every step has: the parameter's and the gradient's place, columns 0 and 1, and the states'. */
+/* Addresses of the parameter (column 0), the gradient (column 1) and the optimizer's states. */
 typedef struct optim_row {
     __global stored *param, *gradient, *state[3];
     real scale, lr, weight_decay;
@@ -40,7 +40,7 @@ typedef struct optim_row {
                    .scaled = scaled,                                                             \
                    .maximize = p.number[5] != 0};
 
-/* The gradient of element i, divided by the scale. */
+/* The unscaled gradient of element i. */
 static inline real gradient_of(const optim_row *s, size_t i) {
     real g = LOAD(T, s->gradient, i);
     if (s->scaled) {
@@ -142,7 +142,8 @@ __kernel void adagrad(const struct multi_params p) {
 #endif
 
 #ifdef STEP_unscale
-/* numbers: 0 address of inv_scale, 1 of found_inf. Whoever finds an infinity writes the same 1. */
+/* Scalars: 0 address of inv_scale, 1 address of found_inf. The race on found_inf is benign: all writers store
+ * 1. */
 __kernel void unscale(const struct multi_params p) {
     MULTI_ROW
     __global stored *gradient = AT(0);
@@ -158,7 +159,7 @@ __kernel void unscale(const struct multi_params p) {
 #endif
 
 #ifdef STEP_update_scale
-/* numbers: 0 … 2 addresses of scale, growth tracker and found_inf, 3 growth, 4 backoff, 5 interval */
+/* Scalars: 0 … 2 addresses of scale, growth tracker and found_inf, 3 growth, 4 backoff, 5 interval */
 __kernel void update_scale(const struct multi_params p) {
     __global float *scale = XPU_PTR(float, p.number[0]);
     __global int *tracker = XPU_PTR(int, p.number[1]);

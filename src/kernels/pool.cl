@@ -20,7 +20,7 @@
 #define STARTS(p, d, o) ((int)((long)(o) * p.in[d] / p.out[d]))
 #define ENDS(p, d, o) ((int)(((long)(o) + 1) * p.in[d] / p.out[d] + (((long)(o) + 1) * p.in[d] % p.out[d] != 0)))
 #define STEP(p, d) 1
-/* The windows that position i may be in. */
+/* The range of windows that may contain position i. */
 #define FIRST_WINDOW(p, d, i) ((int)((long)(i) * p.out[d] / p.in[d]))
 #define END_WINDOW(p, d, i) ((int)((((long)(i) + 1) * p.out[d] + p.in[d] - 1) / p.in[d]))
 #elif defined FRACTIONAL
@@ -49,7 +49,7 @@ static inline int first_window(int i, int extent, int stride) {
 }
 #endif
 
-/* How far position k of a line is from its first. */
+/* Offset of position k of a row from its first position. */
 #ifdef LAST
 #define CHANNEL channel
 #define ALONG(k) ((size_t)(k) * p.channels)
@@ -58,7 +58,7 @@ static inline int first_window(int i, int extent, int stride) {
 #define ALONG(k) ((size_t)(k))
 #endif
 
-/* Coordinate v along dimension d goes over what window o has inside the input. */
+/* Loops coordinate v of dimension d over the part of window o that is inside the input. */
 #define EACH_INSIDE(v, d, o)                                                                                 \
     for (int v = first_inside(STARTS(p, d, o), STEP(p, d)), end_##v = min(ENDS(p, d, o), p.in[d]); v < end_##v; \
          v += STEP(p, d))
@@ -68,8 +68,8 @@ static inline int first_inside(int start, int step) {
 }
 
 #ifndef MAXIMUM
-/* What the average over window (d, h, w) divides by; 0 if it is empty. (No loop over the three dimensions:
- * indices into the parameters that aren't constants keep compilers from using vectors.) */
+/* The divisor of the average over window (d, h, w); 0 if it is empty. (No loop over the three dimensions:
+ * variable indices into the parameters prevent vectorization.) */
 static inline int inside(int start, int end, int in) { return max(min(end, in) - max(start, 0), 0); }
 static inline int counted(int start, int end, int in, int pad) { return min(end, in + pad) - start; }
 static inline int divisor_of(pool_params p, int d, int h, int w) {
@@ -103,7 +103,7 @@ static inline void take_window(pool_params p, size_t plane, size_t channel, int 
             const int line_at = (i * p.in[1] + j) * p.in[2];
             for (int k = first_k; k < end_k; k += STEP(p, 2)) {
                 const ACC v = LOAD(T, x, line + ALONG(k));
-#ifdef ADAPTIVE /* windows are long, and a new maximum is rare in them */
+#ifdef ADAPTIVE /* windows are long, so a new maximum is rare: branch instead of select */
                 if (!(v <= best) && (best == best || v != v)) {
                     best = v;
                     best_at = line_at + k;
@@ -115,7 +115,7 @@ static inline void take_window(pool_params p, size_t plane, size_t channel, int 
 #endif
             }
 #else
-            ACC part = 0; /* lines don't wait for each other */
+            ACC part = 0; /* one partial sum per row shortens the dependency chain */
             for (int k = first_k; k < end_k; k += STEP(p, 2)) part += (ACC)LOAD(T, x, line + ALONG(k));
             sum += part;
 #endif
@@ -159,7 +159,7 @@ __kernel void pool_backward(pool_params p) {
 }
 #endif
 
-/* For processors: a work-item goes over a whole plane, or with LAST over BLOCK channels of a batch entry. */
+/* CPU: a work-item handles a whole plane or, with LAST, BLOCK channels of a batch entry. */
 #define PLANE_KERNEL __attribute__((reqd_work_group_size(1, 1, 1))) __kernel
 #define EACH_OUTPUT                                                                                          \
     for (int d = 0; d < p.out[0]; d++)                                                                       \
@@ -173,20 +173,20 @@ PLANE_KERNEL void pool_forward_planes(pool_params p) {
 }
 #endif
 
-/* A work-item goes over a line of the output, and for each window over BLOCK channels at a time: memory is read
- * as it lies, and the loops over channels become vectors. */
+/* A work-item handles a row of the output and, for each window, BLOCK channels at a time: memory access is
+ * sequential, and the loops over channels are vectorized. */
 #ifdef BUILD_pool_forward_lines
 #define LINES_KERNEL XPU_BY_ITSELF PLANE_KERNEL
 
 #include "sixteen.h"
 typedef XPU_CAT(ACC, 16) acc16;
-typedef XPU_CAT(MASK, 16) mask16; /* a comparison's result, and positions beside it */
+typedef XPU_CAT(MASK, 16) mask16; /* result of a comparison, or positions of the same width */
 
 typedef struct window {
     int first[3], end[3], divisor;
 } window;
 
-/* 32 channels, whose results stay in registers over the window. */
+/* 32 channels, whose results stay in registers for the whole window. */
 static inline void take_vectors(const pool_params *p, const window *o, size_t plane, size_t out, size_t channel) {
     __global const STORED(T) *x =
         XPU_CPTR(STORED(T), p->input) + plane * p->in[0] * p->in[1] * p->in[2] * p->channels + channel;
@@ -267,8 +267,8 @@ static inline void take_channels(const pool_params *p, const window *o, size_t p
     for (size_t c = 0; c < n; c++) STORE(T, y, c, result[c]);
 }
 
-/* Asks for what a window further on adds to what this one and the line before have read: rows of windows are too many
- * and too short for a processor to see by itself how they go on. */
+/* Prefetches the elements that a later window adds: the rows of windows are too many and too short for the
+ * hardware prefetcher. */
 #define AHEAD 512 /* bytes */
 static inline void ask_ahead(const pool_params *p, const window *o, size_t plane, int h) {
 #ifndef ADAPTIVE
@@ -312,7 +312,8 @@ LINES_KERNEL void pool_forward_lines(pool_params p) {
 }
 #endif
 
-/* APART: the sums are kept in local memory, of at least a plane's elements, as T would round each of them. */
+/* APART: sums are kept in local memory of at least a plane's elements, because T would round after every
+ * addition. */
 #if defined BUILD_pool_backward_planes && !defined LAST
 #ifdef APART
 #define SUM(d, h, w) sums[((d) * p.in[1] + (h)) * p.in[2] + (w)]

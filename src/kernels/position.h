@@ -1,8 +1,11 @@
-/* Positions in tensors [batch, channels, depth, height, width], or with LAST [batch, depth, height, width,
- * channels]. Dimension 0 of the range goes along width, or with LAST along channels; dimension 1, `rows`
- * work-items, along all the others. `p` is the kernel's parameters. */
+/* Positions in tensors [batch, channels, depth, height, width] or, with LAST, [batch, depth, height, width,
+ * channels].
+ * Dimension 0 of the range runs along width (LAST: channels), dimension 1 (`rows` work-items) along all
+ * others. `p` is the
+ * kernel's parameter struct. */
 
-/* Where this work-item is in a tensor of `size` (in or out): at[3], and its channel and batch entry. */
+/* Declares this work-item's position at[3] in a tensor of `size` (in or out), and its channel and batch
+ * entry. */
 #ifdef LAST
 #define POSITION(size)                                                                                       \
     const size_t channel = get_global_id(0);                                                                 \

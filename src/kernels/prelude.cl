@@ -1,8 +1,9 @@
-/* The start of every kernel source: types, loads and stores, addresses, group numbers, random numbers.
- * The host puts `#define XPU_HAS_…` lines before it, from the device's capabilities:
+/* The start of every kernel source: types, loads and stores, addresses, group indices, random bits.
+ * The host prepends `#define XPU_HAS_…` lines for the device's capabilities:
  *   XPU_HAS_FP64, XPU_HAS_FP16, XPU_HAS_SUBGROUPS, XPU_HAS_INLINE_PTX, XPU_HAS_PTX_BF16, XPU_HAS_PTX_FP8,
- *   XPU_HAS_BLOCK_OFFSETS (reads of blocks have offsets of their own), XPU_IS_CPU, XPU_IS_NVIDIA, XPU_IS_INTEL_GPU,
- *   XPU_BUILT_FOR_CPU (a processor runs it, also where it is taken for a device with memory of its own). */
+ *   XPU_HAS_BLOCK_OFFSETS (2D block reads take immediate offsets), XPU_IS_CPU, XPU_IS_NVIDIA,
+ *   XPU_IS_INTEL_GPU,
+ *   XPU_BUILT_FOR_CPU (runs on a CPU, even if the device is treated as one with memory of its own). */
 
 #ifdef XPU_HAS_FP16
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
@@ -13,25 +14,25 @@
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
 
-/* Pointers come as 64-bit numbers inside the kernel's one struct. */
+/* Pointers are passed as 64-bit integers in the kernel's parameter struct. */
 #define XPU_PTR(type, address) ((__global type *)(address))
 #define XPU_CPTR(type, address) ((__global const type *)(address))
 
-/* Before a kernel whose work-items a processor shall run one by one, not as the lanes of vectors. */
+/* Kernel attribute: CPUs must not vectorize across work-items. */
 #ifdef XPU_BUILT_FOR_CPU
 #define XPU_BY_ITSELF __attribute__((intel_vec_len_hint(1)))
 #else
 #define XPU_BY_ITSELF
 #endif
 
-/* Before a kernel whose work-items hold many numbers: with 32 lanes Intel's GPUs would lack registers for them. */
+/* Kernel attribute for high register use: with 32 lanes, Intel GPUs would spill. */
 #ifdef XPU_IS_INTEL_GPU
 #define XPU_16_LANES __attribute__((intel_reqd_sub_group_size(16)))
 #else
 #define XPU_16_LANES
 #endif
 
-/* The group's number in the whole launch, which on processors may be cut by global offsets. Uniform. */
+/* The work-group's index in the whole launch, which on CPUs may be split by global offsets. Uniform. */
 #ifdef XPU_IS_NVIDIA
 #define XPU_GROUP(d) get_group_id(d) /* its compiler would divide */
 #else
@@ -40,18 +41,18 @@
 
 #define XPU_CAT_(a, b) a##b
 #define XPU_CAT(a, b) XPU_CAT_(a, b)
-#define STORED(t) XPU_CAT(s_, t)      /* how elements of dtype t lie in memory */
-#define COMPUTED(t) XPU_CAT(o_, t)    /* what they are computed in */
+#define STORED(t) XPU_CAT(s_, t)      /* type of elements of dtype t in memory */
+#define COMPUTED(t) XPU_CAT(o_, t)    /* type that they are computed in */
 #define LOAD(t, p, i) XPU_CAT(load_, t)(p, i)
 #define STORE(t, p, i, v) XPU_CAT(store_, t)(p, i, v)
 
-/* widen and narrow: the same for elements that came, or go, as part of something wider (raw_<dtype>). */
+/* Conversions between a raw element (raw_<dtype>), loaded as part of a vector, and the type computed in. */
 #define WIDEN(t, v) XPU_CAT(widen_, t)(v)
 #define NARROW(t, v) XPU_CAT(narrow_, t)(v)
 #define RAW(t) XPU_CAT(raw_, t)
 
-/* A dtype that is computed as it lies in memory; xpu/dtype.def says which are, and their lines follow this
- * file. Others are below, or in a file of their own. */
+/* A dtype whose computed type is its memory type. The host appends a line for each such dtype of
+ * xpu/dtype.def; other dtypes are below or in a file of their own. */
 #define XPU_PLAIN(t, type)                                                                       \
     typedef type s_##t;                                                                          \
     typedef type o_##t;                                                                          \
@@ -70,9 +71,9 @@ static inline raw_b8 narrow_b8(o_b8 v) { return v != 0; }
 static inline o_b8 load_b8(__global const s_b8 *p, size_t i) { return p[i] != 0; }
 static inline void store_b8(__global s_b8 *p, size_t i, o_b8 v) { p[i] = v != 0; }
 
-/* fp16: needs no extension, only vload_half; where there is one, casts are what compilers vectorise. In memory it is
- * its bits, so that elements can be moved everywhere: no other file names the type, which devices without the
- * extension don't read, assign or convert. */
+/* fp16: works without cl_khr_fp16 through vload_half; with the extension, casts vectorize better. The memory
+ * type is ushort, because devices without the extension can't load, assign or convert `half`: no other file
+ * uses that type. */
 typedef ushort s_f16;
 typedef float o_f16;
 typedef ushort raw_f16;
@@ -102,7 +103,7 @@ static inline float8 widen8_f16(ushort8 v) { return vload_half8(0, (const __priv
 static inline float16 widen16_f16(ushort16 v) { return vload_half16(0, (const __private half *)&v); }
 #endif
 
-/* bf16: the upper half of a float; rounds to nearest even, NaN stays NaN. */
+/* bf16: the upper 16 bits of a float; rounds to nearest even, NaN stays NaN. */
 typedef ushort s_bf16;
 typedef float o_bf16;
 typedef ushort raw_bf16;
@@ -126,8 +127,8 @@ static inline o_bf16 load_bf16(__global const s_bf16 *p, size_t i) { return bf16
 static inline void store_bf16(__global s_bf16 *p, size_t i, o_bf16 v) { p[i] = float_to_bf16(v); }
 
 #ifdef XPU_HAS_INLINE_PTX
-/* NVIDIA's OpenCL has no subgroups, but takes PTX: warps of 32 work-items, neighbours in dimension 0, exchange
- * registers. All of the warp must take part. Gives the value of the lane whose number differs by `mask`. */
+/* NVIDIA's OpenCL has no subgroups, but inline PTX can shuffle within a warp: 32 work-items, consecutive in
+ * dimension 0. Returns the value of lane (lane ^ mask). All lanes of the warp must take part. */
 #define XPU_WARP 32
 static inline uint xpu_warp_xor(uint v, uint mask) {
     uint r;
@@ -137,7 +138,7 @@ static inline uint xpu_warp_xor(uint v, uint mask) {
 #endif
 
 #ifdef XPU_HAS_INLINE_PTX
-/* Four of the bytes of `low` (0 to 3) and `high` (4 to 7), by the digits of `which`. */
+/* Selects four bytes of `low` (0 to 3) and `high` (4 to 7) by the hex digits of `which`. */
 static inline uint xpu_bytes(uint low, uint high, uint which) {
     uint r;
     __asm__("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(which));
@@ -145,7 +146,7 @@ static inline uint xpu_bytes(uint low, uint high, uint which) {
 }
 #endif
 #ifdef XPU_HAS_PTX_FP8
-/* Four numbers of e4m3. */
+/* Converts four e4m3 values. */
 static inline float4 xpu_widen_e4m3(uint v) {
     float4 r;
     __asm__("{.reg .b16 l, h, a, b, c, d;\n\t.reg .b32 p, q;\n\t"
@@ -170,6 +171,6 @@ static inline uint4 xpu_philox(ulong seed, ulong subsequence, ulong offset) {
     }
     return c;
 }
-/* A 32-bit number as a float in (0, 1], as in cuRAND, and in [0, 1) with 24 bits. */
+/* Random bits as a float in (0, 1] (as in cuRAND), and in [0, 1) with 24 bits. */
 static inline float xpu_uniform_open0(uint v) { return v * 2.3283064365386963e-10f + 1.1641532182693481e-10f; }
 static inline float xpu_uniform_open1(uint v) { return (v >> 8) * 5.9604644775390625e-8f; }

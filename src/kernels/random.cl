@@ -60,7 +60,7 @@ static inline int place(const random_params *p, uint n, int operand) {
 #define GET(t, operand) XPU_CAT(load_, t)(XPU_CPTR(STORED(t), p.pointer[operand]), n)
 #endif
 
-/* In (0, 1] and in [0, 1), from 32 bits, or 64 where WIDE: multiples of 2^-24, or of 2^-53. */
+/* Uniform in (0, 1] and in [0, 1), from 32 bits (WIDE: 64): multiples of 2^-24 (2^-53). */
 static inline real open0(uint high, uint low) {
 #ifdef WIDE
     return ((((ulong)high << 32 | low) >> 11) + 1) * 1.1102230246251565e-16;
@@ -77,7 +77,7 @@ static inline real open1(uint high, uint low) {
 }
 
 #if DIST == BERNOULLI || DIST == PROBABILITIES
-/* True with the probability `chance`, of which open1 would make a multiple of 2^-24. */
+/* True with probability `chance`; open1 would round the probability to a multiple of 2^-24. */
 static inline bool happens(uint high, uint low, real chance) {
 #ifdef WIDE
     return open1(high, low) < chance;
@@ -88,7 +88,7 @@ static inline bool happens(uint high, uint low, real chance) {
 #endif
 
 #if DIST == UNIFORM
-/* As the output holds it. */
+/* Rounded to the output's precision. */
 static inline real rounded(real v) {
 #if defined(OUT_bf16)
     return bf16_to_float(float_to_bf16(v));
@@ -101,7 +101,7 @@ static inline real rounded(real v) {
 #endif
 
 #if DIST == NORMAL || DIST == LOG_NORMAL || DIST == GAMMA
-/* Box and Muller's transform of two uniform numbers gives two normal ones. */
+/* Box-Muller transform: two uniform values give two normal ones. */
 static inline real normal(real u, real v, int second) {
     real r = sqrt(REAL(-2.0) * log(u));
     return r * (second ? sinpi(REAL(2.0) * v) : cospi(REAL(2.0) * v));
@@ -125,7 +125,7 @@ void random(const random_params p) {
 #endif
 #if DIST == INTEGERS
     const uint range = (uint)p.b;
-    bool near = false; /* a number that more bits may raise */
+    bool near = false; /* can the low bits change the result? */
     for (int k = 0; k < 4; k++) near |= bits[k] * range > 0 - range;
     if (near) vstore4(xpu_philox(p.seed, sequence, p.counter + 1), 0, more);
 #elif DIST == INTEGERS64
@@ -139,7 +139,7 @@ void random(const random_params p) {
         if (n >= p.count) return;
         const uint high = bits[k], low = more[k];
 #if DIST == UNIFORM
-        const real v = rounded(open1(high, low) * (b - a) + a); /* rounding may reach the upper end */
+        const real v = rounded(open1(high, low) * (b - a) + a); /* rounding may reach b, which is excluded */
         PUT(OUT, 0, (COMPUTED(OUT))(v >= b && b > a ? a : v));
 #elif DIST == NORMAL || DIST == LOG_NORMAL
         const int pair = k & 2;
@@ -152,7 +152,8 @@ void random(const random_params p) {
         const real u = open0(high, low), small = sizeof(real) == 8 ? (real)1.1102230246251565e-16f : (real)5.9604645e-8f;
         PUT(OUT, 0, (COMPUTED(OUT))((u >= REAL(1.0) ? small : -log(u)) / a));
 #elif DIST == CAUCHY
-        /* half a step below, exact after the subtraction of 0.5: ends that are alike, and never the pole */
+        /* shift by half a step: the interval becomes symmetric and excludes the pole; exact after subtracting
+         * 0.5 */
         const real half_step = sizeof(real) == 8 ? (real)5.551115123125783e-17f : (real)2.9802322e-8f;
         PUT(OUT, 0, (COMPUTED(OUT))(a + b * tanpi(open0(high, low) - REAL(0.5) - half_step)));
 #elif DIST == GEOMETRIC
@@ -175,14 +176,14 @@ void random(const random_params p) {
         const bool keep = open1(high, low) < a;
         PUT(b8, 1, keep);
         const COMPUTED(IN) x = GET(IN, 2);
-        /* NaN and infinity stay NaN where they are dropped, unless all is */
+        /* dropped NaN and infinity give NaN, unless everything is dropped */
         PUT(OUT, 0, b > 0 ? (COMPUTED(OUT))(x * (keep ? (COMPUTED(OUT))b : 0)) : (COMPUTED(OUT))0);
 #elif DIST >= GAMMA
         words w = {.seed = p.seed, .sequence = n, .counter = p.counter, .used = 4};
         const real first = (real)GET(IN, 1), second = DIST == BINOMIAL ? (real)GET(IN, 2) : REAL(0.0);
         if (DIST == POISSON && !(first >= 0)) fault_report(p.watch, FAULT_TEXT, 0, 0);
         const real v = rejection_sample(&w, first, second);
-        /* a gamma number is never 0, so that it has a logarithm */
+        /* a gamma sample is never 0, so that its logarithm is finite */
         PUT(OUT, 0, (COMPUTED(OUT))(DIST == GAMMA && v < a ? a : v));
 #endif
     }

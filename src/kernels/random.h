@@ -1,5 +1,4 @@
-/* The parameters of random.cl. Strides are bytes; n / size[d] = (mul_hi(n, multiplier[d]) + n) >> shift[d].
- */
+/* Parameters of random.cl. Strides are in bytes; n / size[d] = (mul_hi(n, multiplier[d]) + n) >> shift[d]. */
 #ifndef XPU_KERNELS_RANDOM_H
 #define XPU_KERNELS_RANDOM_H
 #include "fault.h"
@@ -14,7 +13,7 @@ typedef struct random_params {
     xpu_u64 seed, counter;    /* counter: the generator's offset / 4 */
     xpu_u64 count;            /* elements */
     xpu_u64 a, b;             /* the distribution's parameters: bits of fp32 or fp64, or integers */
-    struct fault_watch watch; /* of probabilities and rates that are none */
+    struct fault_watch watch; /* reports invalid probabilities and rates */
     xpu_u32 dims, padding;
     xpu_u32 size[RANDOM_DIMS], multiplier[RANDOM_DIMS], shift[RANDOM_DIMS];
     xpu_i32 stride[RANDOM_DIMS][RANDOM_OPERANDS];

@@ -32,7 +32,7 @@ static inline real rejection_sample(words *w, real alpha, real unused) {
     if (!(alpha > REAL(0.0)) || isinf(alpha))
         return alpha == REAL(0.0) ? REAL(0.0) : alpha > REAL(0.0) ? alpha : (real)NAN;
     real scale = REAL(1.0);
-    if (alpha < REAL(1.0)) { /* of alpha + 1, and a power of a uniform number */
+    if (alpha < REAL(1.0)) { /* gamma(alpha) = gamma(alpha + 1) * u^(1 / alpha) */
         scale = pow(next_open0(w), REAL(1.0) / alpha);
         alpha += REAL(1.0);
     }
@@ -60,7 +60,7 @@ static inline real log_poisson(real m, real k) {
 static inline real rejection_sample(words *w, real mean, real unused) {
     if (!(mean > REAL(0.0))) return mean == REAL(0.0) ? mean : (real)NAN;
     if (isinf(mean)) return mean;
-    if (mean < REAL(10.0)) { /* uniform numbers are multiplied until they fall below e^-mean */
+    if (mean < REAL(10.0)) { /* Knuth: multiply uniform values until the product is below e^-mean */
         const real end = exp(-mean);
         real product = next_open0(w), k = REAL(0.0);
         for (; product > end; k += REAL(1.0)) product *= next_open0(w);
@@ -80,7 +80,7 @@ static inline real rejection_sample(words *w, real mean, real unused) {
 #endif
 
 #if DIST == BINOMIAL
-/* What Stirling's formula for log(k!) leaves. */
+/* The remainder of Stirling's approximation of log(k!). */
 static inline real stirling_rest(real k) {
     if (k < REAL(10.0))
         return lgamma(k + REAL(1.0)) - (k + REAL(0.5)) * log(k + REAL(1.0)) + k + REAL(1.0) -
@@ -89,9 +89,9 @@ static inline real stirling_rest(real k) {
     return inverse * (REAL(1.0) / REAL(12.0) - square * (REAL(1.0) / REAL(360.0) - square / REAL(1260.0)));
 }
 
-/* At most half of the trials are expected to succeed. */
+/* Requires p <= 1/2. */
 static inline real binomial(words *w, real n, real p) {
-    if (n * p < REAL(10.0)) { /* the trials up to each success are counted */
+    if (n * p < REAL(10.0)) { /* sums geometric waiting times until they exceed n */
         const real failing = log1p(-p);
         real trials = REAL(0.0), k = REAL(0.0);
         for (;; k += REAL(1.0)) {

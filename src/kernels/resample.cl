@@ -34,7 +34,7 @@ static inline ACC source(resample_params p, int d, int o) {
 }
 
 #ifdef CUBIC
-/* Keys' kernel with a = -3/4: distances up to 1, and from 1 to 2. */
+/* Keys' cubic convolution kernel with a = -3/4: distances up to 1, and from 1 to 2. */
 #define NEAR(x) (((ACC)1.25f * (x) - (ACC)2.25f) * (x) * (x) + 1)
 #define FAR(x) ((((ACC)-0.75f * (x) + (ACC)3.75f) * (x) - 6) * (x) + 3)
 #endif
@@ -67,7 +67,7 @@ static inline void taps(resample_params p, int d, int o, int *at, ACC *weight) {
     weight[3] = FAR(2 - t);
 #endif
 }
-/* A dimension of size 1 in both has one tap, whatever the kind. */
+/* A dimension of size 1 in input and output has one tap in every mode. */
 #define TAP_COUNT(p, d) (p.in[d] == 1 && p.out[d] == 1 ? 1 : TAPS)
 #define DIMENSION_TAPS(d, at, weight)                                                                \
     int at[TAPS];                                                                                    \
@@ -104,7 +104,7 @@ __kernel void resample_forward(resample_params p) {
 #endif
 
 #ifdef BUILD_resample_backward
-/* The weight with which output position o takes input position i. */
+/* The weight of input position i in output position o. */
 static inline ACC weight_of(resample_params p, int d, int o, int i) {
     if (p.in[d] == 1 && p.out[d] == 1) return 1;
     int at[TAPS];
@@ -114,7 +114,7 @@ static inline ACC weight_of(resample_params p, int d, int o, int i) {
     return sum;
 }
 
-/* A range of output positions that holds all those that take input position i. */
+/* A range of output positions that includes all that read input position i. */
 static inline int2 takers(resample_params p, int d, int i) {
     const int last = p.in[d] - 1;
 #if defined REFLECT || defined REPLICATE
@@ -128,7 +128,8 @@ static inline int2 takers(resample_params p, int d, int i) {
 #endif
 }
 
-/* The output positions that may have taken position i by padding: the position itself and its images. */
+/* The output positions that padding may have filled from position i: the position itself and its mirror
+ * images or copies. */
 #if defined REFLECT
 #define EACH_TAKER(d, o, i, BODY)                                                                    \
     for (int image_ = 0; image_ < 3; image_++) {                                                     \

@@ -23,7 +23,7 @@
 static inline ACC filter(ACC x) { return fmax(1 - fabs(x), (ACC)0); }
 #elif defined FILTER_CUBIC
 #define SUPPORT 2
-/* Keys' kernel with a = -1/2. */
+/* Keys' cubic convolution kernel with a = -1/2. */
 static inline ACC filter(ACC x) {
     x = fabs(x);
     return x < 1   ? ((ACC)1.5f * x - (ACC)2.5f) * x * x + 1
@@ -37,7 +37,7 @@ static inline ACC filter(ACC x) {
 #else
 #define PI M_PI_F
 #endif
-/* sinc(x) sinc(x / 3). */
+/* Lanczos-3: sinc(x) sinc(x / 3). */
 static inline ACC filter(ACC x) {
     x = fabs(x);
     if (x >= 3) return 0;
@@ -47,7 +47,7 @@ static inline ACC filter(ACC x) {
 #endif
 
 typedef struct span {
-    int first, end;     /* the input positions that count */
+    int first, end;     /* input positions with a nonzero weight */
     ACC middle, shrink; /* position i's weight is filter((i - middle) · shrink) */
 } span;
 
@@ -63,7 +63,7 @@ static inline span span_of(resample_filter_params p, int o) {
 }
 #define WEIGHT(s, i) filter(((i) - s.middle) * s.shrink)
 
-/* Where this work-item is: `along` in the dimension of `size`, and its elements of SRC and DST. */
+/* Declares the work-item's position `along` in the dimension of `size`, and its rows of SRC and DST. */
 #ifdef INNER
 #define PLACE(size, other)                                                                                   \
     const size_t lane = get_global_id(0), row = get_global_id(1);                                            \
@@ -107,7 +107,7 @@ __kernel void filter_totals(resample_filter_params p) {
 #endif
 
 #ifdef BUILD_filter_backward
-/* Gathered: each input position asks the output positions that may have taken it. */
+/* Gathers: an input position visits the output positions that may have read it. */
 __kernel void filter_backward(resample_filter_params p) {
     PLACE(p.in, p.out)
     __global const ACC *totals = XPU_CPTR(ACC, p.totals);

@@ -1,4 +1,4 @@
-/* resample_filter.cl's parameters: one dimension of tensors [outer, in, inner] and [outer, out, inner]. */
+/* Parameters of resample_filter.cl: one dimension of tensors [outer, in, inner] and [outer, out, inner]. */
 #ifndef XPU_KERNELS_RESAMPLE_FILTER_H
 #define XPU_KERNELS_RESAMPLE_FILTER_H
 #include "shared.h"
@@ -8,6 +8,6 @@ typedef struct resample_filter_params {
     xpu_addr totals;   /* backward: ACC [out], what the weights of each output position add up to */
     xpu_i64 outer, inner;
     xpu_i32 in, out;
-    float scale, scale_rest; /* input positions an output position; their sum is it */
+    float scale, scale_rest; /* input positions per output position: scale + scale_rest */
 } resample_filter_params;
 #endif

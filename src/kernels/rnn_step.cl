@@ -28,7 +28,7 @@ typedef COMPUTED(T) real;
 #define PARTS (BACKWARD ? 1 : GATES)
 #define CELLS (ROWS * UNITS)
 #define SUMS (CELLS * PARTS)
-#define PITCH (SUMS + 4) /* slices begin in different banks */
+#define PITCH (SUMS + 4) /* padded so that slices start in different banks */
 #define SIZE ((int)sizeof(STORED(T)))
 
 #define READ(address, i) LOAD(T, XPU_CPTR(STORED(T), address), i)
@@ -36,7 +36,7 @@ typedef COMPUTED(T) real;
 
 static inline real sigmoid(real v) { return 1 / (1 + exp(-v)); }
 
-/* The left operand's row; those beyond the last are read as that. */
+/* A row of the left operand, clamped to the last one. */
 static inline xpu_addr left_row(const rnn_step_params *p, long row) {
 #if BACKWARD
     return p->left + min(row, p->taken - 1) * p->depth * SIZE;
@@ -60,13 +60,13 @@ static inline xpu_addr right_row(const rnn_step_params *p, long part, long unit)
 #else
 #define STAGES (ROW_BLOCKS * 2 + COLUMN_BLOCKS > 6 ? 2 : 4)
 #endif
-#define CHUNK 32 /* a work-item reads 8 neighbours of each row's 32, which any order of the depth allows */
+#define CHUNK 32 /* a work-item reads 8 contiguous elements of each row's 32: the order along the depth is free */
 
 static inline uint4 piece(xpu_addr row, long k, bool there) {
     return there ? *XPU_CPTR(uint4, row + k * SIZE) : (uint4)(0);
 }
 
-/* A team has every SLICES-th chunk of the depth, and reads STAGES of them before it multiplies. */
+/* A subgroup handles every SLICES-th chunk of the depth and loads STAGES of them before it multiplies. */
 static inline void multiply(const rnn_step_params *p, long r0, long u0, __local real *sums) {
     const uint lane = MATRIX_LANE, team = get_local_id(0) / MATRIX_TEAM;
     const long own = lane % 4 * 8;
@@ -118,7 +118,7 @@ static inline void multiply(const rnn_step_params *p, long r0, long u0, __local 
 #define SLICES (THREADS / (ROWS / SIDE * (UNITS / SIDE_UNITS)))
 #define COLUMNS (SIDE_UNITS * PARTS)
 
-/* Four neighbours of a row; zeros beyond its end, where nothing is read. */
+/* Four contiguous elements of a row; zeros past its end, without reading there. */
 #define FOUR_f64 double4
 #define FOUR_f32 float4
 #define FOUR_f16 ushort4
@@ -139,7 +139,7 @@ static inline real4 four(xpu_addr row, long k, long depth) {
 #endif
 }
 
-/* Neighbouring work-items have neighbouring fours of the depth, STAGES of them under way at once. */
+/* Adjacent work-items load adjacent vectors of four along the depth, STAGES of them in flight. */
 static inline void multiply(const rnn_step_params *p, long r0, long u0, __local real *sums) {
     const uint slice = get_local_id(0) % SLICES, tile = get_local_id(0) / SLICES;
     const uint row = tile / (UNITS / SIDE_UNITS) * SIDE, unit = tile % (UNITS / SIDE_UNITS) * SIDE_UNITS;
@@ -168,8 +168,8 @@ static inline void multiply(const rnn_step_params *p, long r0, long u0, __local 
 }
 #endif
 
-/* Where there are fewer cells than work-items, all of these add slices up before a cell's work-item does: LEFT
- * slices are left. */
+/* If there are fewer cells than work-items, all work-items first reduce the slices to LEFT; then one
+ * work-item per cell adds these up. */
 #if CELLS < THREADS
 #define LEFT (SUMS >= THREADS ? 1 : THREADS / SUMS < SLICES ? THREADS / SUMS : SLICES)
 #else
@@ -184,19 +184,19 @@ static inline void add_slices(__local real *sums) {
     }
 }
 
-/* The sum of a cell's column. */
+/* The sum over the slices of one column of a cell. */
 static inline real total(__local const real *sums, uint part, uint cell) {
     real sum = 0;
     for (uint s = 0; s < LEFT; s++) sum += sums[s * PITCH + part * CELLS + cell];
     return sum;
 }
 
-/* A work-item's cell: where its unit lies in rows of states and of gates. */
+/* A work-item's cell: index of its unit in the rows of states and of gates. */
 typedef struct place {
     long row, unit, at, gate;
 } place;
 
-/* The hidden state that the step begins with. */
+/* The hidden state at the start of the step. */
 static inline real old_state(const rnn_step_params *p, const place *c, long rows) {
     return c->row < rows ? READ(p->old_y, c->at) : READ(p->hx, c->at);
 }

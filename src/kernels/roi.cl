@@ -14,8 +14,8 @@
 
 typedef struct bin {
     long image, row, column;
-    long channel;           /* of the image, the first of `many` */
-    long out;               /* the first one's place in the output; the next are `bins` further each */
+    long channel;           /* first of `many` channels of the image */
+    long out;               /* output index of the first channel; the next ones are `bins` further each */
     int many;
     ACC top, left;          /* of the region, in elements of the image */
     ACC height, width;      /* of the region */
@@ -57,7 +57,7 @@ static inline bin bin_of(roi_params p, long i) {
     b.left -= shift;
     b.top -= shift;
 #else
-    /* whole elements, and none beyond what int holds */
+    /* rounded to whole elements and clamped to what int holds */
     const ACC most = (ACC)(1 << 28);
     b.left = clamp(round(b.left), -most, most);
     b.top = clamp(round(b.top), -most, most);
@@ -73,10 +73,10 @@ static inline bin bin_of(roi_params p, long i) {
 }
 
 #ifdef ALIGN
-/* A bin's samples in one dimension lie at first + i * step, i < count; those outside the image are 0. */
+/* A bin's samples in one dimension are at first + i * step, i < count; samples outside the image are 0. */
 typedef struct samples {
     ACC first, step, count;
-    long from, to; /* outside are all others */
+    long from, to; /* only samples in this range can be inside the image */
 } samples;
 
 static inline samples samples_of(roi_params p, ACC start, ACC extent, long bins, long bin, int size) {
@@ -89,7 +89,7 @@ static inline samples samples_of(roi_params p, ACC start, ACC extent, long bins,
     if (!(s.count >= 1)) return s;
     const ACC last = s.count - 1, most = (ACC)(1 << 30);
     ACC from = 0, to = last;
-    if (s.step > 0) { /* one more at each end: the loop looks at each */
+    if (s.step > 0) { /* one more at each end for rounding: the loop checks each sample */
         from = fmax(from, floor((-1 - s.first) / s.step) - 1);
         to = fmin(to, ceil((size - s.first) / s.step) + 1);
     }
@@ -100,7 +100,7 @@ static inline samples samples_of(roi_params p, ACC start, ACC extent, long bins,
     return s;
 }
 
-/* The two elements that a place lies between, and their weights. False: outside. */
+/* The two elements on either side of coordinate x, and their weights. False: outside. */
 static inline bool between(ACC x, int size, int at[2], ACC weight[2]) {
     if (!(x >= -1 && x <= (ACC)size)) return false;
     x = fmax(x, (ACC)0);
@@ -122,7 +122,7 @@ static inline bool between(ACC x, int size, int at[2], ACC weight[2]) {
 #define COUNT(rows, columns) fmax((rows) * (columns), (ACC)1)
 #endif
 
-/* `each` is done for every sample, with its four elements' rows, columns and weights: y, x, v, u. */
+/* Runs `each` for every sample, with the rows y, columns x and weights v, u of its four elements. */
 #define FOR_SAMPLES(p, b, rows, columns, each)                                                               \
     const samples rows = samples_of(p, b.top, b.height, p.rows, b.row, p.height),                            \
                   columns = samples_of(p, b.left, b.width, p.columns, b.column, p.width);                    \
@@ -138,7 +138,7 @@ static inline bool between(ACC x, int size, int at[2], ACC weight[2]) {
     }
 
 #else
-/* The bin's elements in one dimension: from, up to but without, the second. */
+/* The bin's half-open range of elements in one dimension. */
 static inline int2 elements_of(ACC start, ACC extent, long bins, long bin, int size) {
     const ACC length = extent / bins;
 #ifdef BY_PLACE

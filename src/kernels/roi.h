@@ -1,4 +1,4 @@
-/* roi.cl's parameters. */
+/* Parameters of roi.cl. */
 #ifndef XPU_KERNELS_ROI_H
 #define XPU_KERNELS_ROI_H
 #include "fault.h"
@@ -13,7 +13,7 @@ typedef struct roi_params {
     struct fault_watch watch;
     xpu_i32 channels, height, width; /* of the image */
     xpu_i32 planes, rows, columns;   /* of a region's output */
-    xpu_i32 samples;                 /* of a bin, in each dimension; 0: as many as it has elements */
+    xpu_i32 samples;                 /* per bin and dimension; 0: adaptive, one per element of the bin */
     xpu_i32 aligned;
     float scale, scale_rest; /* their sum is the scale */
 } roi_params;

@@ -1,5 +1,6 @@
-/* Rows of three tensors that have one shape but for the dimension worked along: a row is that dimension at
- * one place of the others. Strides count elements. Kernels get ROW_DIMS, the number of other dimensions. */
+/* Rows of three tensors whose shapes differ only in the dimension worked along: a row is that dimension at
+ * one position of
+ * all others. Strides count elements. Option: ROW_DIMS, the number of other dimensions. */
 #ifndef XPU_KERNELS_ROW_WALK_H
 #define XPU_KERNELS_ROW_WALK_H
 #include "shared.h"
@@ -14,7 +15,7 @@ typedef struct row_walk {
 } row_walk;
 
 #ifdef ROW_DIMS
-/* Where row number `row` of a tensor starts. */
+/* Offset of row `row` of a tensor. */
 static inline long row_offset(const row_walk *w, ulong row, int tensor) {
     long offset = 0;
 #pragma unroll

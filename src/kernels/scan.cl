@@ -52,7 +52,7 @@ static inline acc scan_combine(acc a, acc b); /* b comes after a */
 #endif
 #if defined(A_COMPLEX)
 #define LOWEST ((A)(-INFINITY, 0))
-/* e^z and log(1 + z), z's real part +infinity there and |z| at most 1 here. */
+/* exp(z) for a real part of +infinity, and log(1 + z) for |z| <= 1. */
 static inline A exp_of_infinity(A z) {
     const A turn = (A)(cos(z.y), sin(z.y));
     return (A)(turn.x == 0 ? 0 : turn.x * INFINITY, turn.y == 0 ? 0 : turn.y * INFINITY);
@@ -61,7 +61,7 @@ static inline A log1p_of(A z) {
     const A less = (A)(z.x * (2 + z.x) + z.y * z.y, 0); /* |1 + z|² - 1 */
     return (A)(fabs(less.x) < 0.5f ? log1p(less.x) / 2 : log(hypot(1 + z.x, z.y)), atan2(z.y, 1 + z.x));
 }
-/* The angle of the one with the greater real part is kept whole: no multiple of 2π is taken off. */
+/* The imaginary part of the operand with the larger real part is not reduced modulo 2π. */
 static inline A log_add_exp(A a, A b) {
     if (isnan(a.x) || isnan(a.y) || isnan(b.x) || isnan(b.y)) return (A)(NAN, NAN);
     const bool down = b.x < a.x;
@@ -79,7 +79,7 @@ static inline A log_add_exp(A a, A b) {
 static inline A log_add_exp(A a, A b) {
     if (ISNAN(a) || ISNAN(b)) return a + b;
     A low = fmin(a, b), high = fmax(a, b);
-    if (low == high && isinf(low)) return low; /* two infinities: their difference is NaN */
+    if (low == high && isinf(low)) return low; /* equal infinities: their difference would be NaN */
     return high + log1p(exp(low - high));
 }
 #endif
@@ -146,10 +146,10 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void scan_
 #else
 #define ITEMS 8
 
-/* The total of the work-items before this one; `*all` is that of the whole group. */
+/* Exclusive scan over the work-group; *all receives the total. */
 static inline acc before(__local acc *shared, acc mine, acc *all) {
     int item = get_local_id(0);
-    barrier(CLK_LOCAL_MEM_FENCE); /* the round before has been read */
+    barrier(CLK_LOCAL_MEM_FENCE); /* the previous round's values have been read */
     shared[item] = mine;
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int step = 1; step < LOCAL; step *= 2) {

@@ -1,4 +1,4 @@
-/* search.cl's parameters. */
+/* Parameters of search.cl. */
 #ifndef XPU_KERNELS_SEARCH_H
 #define XPU_KERNELS_SEARCH_H
 #include "shared.h"

@@ -116,10 +116,10 @@ __kernel void segment_ties(segment_params p) {
 #endif
 
 #ifdef BUILD_segment_backward
-/* The last segment that begins at k or before and isn't empty there; -1: none. */
+/* The segment that contains k; -1: none. */
 static inline long segment_with(segment_params p, ulong outer, long k) {
     __global const long *offsets = XPU_CPTR(long, p.offsets) + outer * (p.segments + 1);
-    long low = 0, high = p.segments + 1; /* the first offset above k lies in low … high */
+    long low = 0, high = p.segments + 1; /* the first offset greater than k is in low … high */
     while (low < high) {
         const long middle = low + (high - low) / 2;
         if (offsets[middle] > k)

@@ -1,4 +1,4 @@
-/* segment.cl's parameters. */
+/* Parameters of segment.cl. */
 #ifndef XPU_KERNELS_SEGMENT_H
 #define XPU_KERNELS_SEGMENT_H
 #include "shared.h"

@@ -50,7 +50,7 @@ static inline ordered key_at(__global const STORED(T) *in, long i, bool *nan) {
 #endif
 }
 
-/* Which element of the row in order is asked for, `nans` of which are NaN. */
+/* The rank of the requested element in a row with `nans` NaNs. */
 static inline long wanted(const select_params *p, long nans) {
 #if WHICH == 0
     return p->k;
@@ -61,7 +61,7 @@ static inline long wanted(const select_params *p, long nans) {
 #endif
 }
 
-/* The digit in which element k of those counted is: all work-items take part. */
+/* The digit of the k-th counted element. All work-items take part. */
 static inline uint digit_of(__local uint *counts, __local uint *sums, long *k, __local long *chosen) {
     for (uint d = ITEM; d < 256; d += LOCAL) sums[d] = counts[d];
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -151,7 +151,7 @@ GROUP_KERNEL void select_count(select_params p) {
         if (counts[d]) atomic_add(&all[d], counts[d]);
 }
 
-/* Leaves the counts at 0, for the next digit. */
+/* Resets the counts to 0 for the next digit. */
 GROUP_KERNEL void select_pick(select_params p) {
     __local uint counts[SELECT_COUNTS], sums[256];
     __local long chosen[2];
@@ -201,7 +201,7 @@ GROUP_KERNEL void mode_row(select_params p) {
     for (long i = ITEM; i < n; i += LOCAL) {
         const COMPUTED(T) v = LOAD(T, in, i);
         if (i > 0 && LOAD(T, in, i - 1) == v) continue;
-        /* the run's end: out by doubled steps, then back by halves */
+        /* find the run's end by exponential search, then bisection */
         long low = i, step = 1; /* `low` is in the run */
         while (low + step < n && LOAD(T, in, low + step) == v) {
             low += step;

@@ -1,17 +1,17 @@
-/* select.cl's parameters. Rows lie one after the other. */
+/* Parameters of select.cl. Rows are contiguous. */
 #ifndef XPU_KERNELS_SELECT_H
 #define XPU_KERNELS_SELECT_H
 #include "shared.h"
 
-/* What is known of a row's element so far: its key's high bits, and which it is of those that have them. */
+/* Progress of a row's search: the high bits of the key, and the rank k among the elements that have them. */
 typedef struct select_state {
     xpu_u64 prefix;
     xpu_i64 k;
-    xpu_i32 found; /* the least place that has the key */
+    xpu_i32 found; /* the lowest position with that key */
     xpu_i32 reserved;
 } select_state;
 
-#define SELECT_COUNTS 257 /* of a digit's values, and of NaN */
+#define SELECT_COUNTS 257 /* one per value of a digit, and one for NaN */
 
 typedef struct select_params {
     xpu_addr in, order;       /* order: i64, of mode's rows */

@@ -25,8 +25,8 @@ static inline float exp_not_positive(float x) {
 #define EXP(x) exp_not_positive(x)
 #endif
 
-/* A processor's own NaN, and those that come from bf16, have no low bits that rounding could carry over the
- * high ones: no need to ask. */
+/* On CPUs no NaN check is needed: the CPU's default NaN and NaNs widened from bf16 have zero low bits, so
+ * rounding can't overflow into the upper ones. */
 #if defined OWN_BF16 && defined XPU_IS_CPU && !defined LOG
 static inline void store_own_bf16(__global s_bf16 *p, size_t i, float v) {
     const uint u = as_uint(v);
@@ -41,8 +41,8 @@ static inline void store_own_bf16(__global s_bf16 *p, size_t i, float v) {
 #define INPUT(i) ((ACC)LOAD(IN, x, i))
 #endif
 
-/* Where exponentials are kept until their sum is known: in the result if it has the precision, in local memory
- * of KEEP_LENGTH elements, or nowhere (they are computed again). */
+/* Where exponentials are kept until their sum is known: in the result if it has the precision, in local
+ * memory of KEEP_LENGTH elements, or nowhere (they are computed again). */
 #if defined KEEP_IN_RESULT
 #define KEEP(i, e) (y[i] = (e))
 #define KEPT(i) y[i]
@@ -150,8 +150,8 @@ TEAM_KERNEL void softmax_backward_rows(softmax_params p) {
 }
 #endif
 
-/* Columns: a work-item each, neighbours lying side by side in memory. Dimension 1 of the range is outer,
- * or with FLAT, for a short inner, dimension 0 is both. */
+/* Columns: one work-item per column; adjacent columns are contiguous in memory. Dimension 1 of the range is
+ * outer; with FLAT (short inner), dimension 0 is both. */
 #ifdef FLAT
 #define COLUMN                                                                                       \
     const ulong column = get_global_id(0);                                                           \
@@ -164,7 +164,7 @@ TEAM_KERNEL void softmax_backward_rows(softmax_params p) {
 #endif
 #define COLUMN_EACH(i, BODY)                                                                         \
     for (ulong k_ = 0, i = 0; k_ < p.length; k_++, i += p.inner) { BODY }
-/* sum += TERM for each element, in parts: the roundings of a long column's sum would add up. */
+/* sum += TERM for each element, in partial sums that bound the rounding error of long columns. */
 #define COLUMN_SUM(i, TERM_)                                                                                 \
     {                                                                                                        \
         ACC part_ = 0;                                                                                       \
@@ -213,15 +213,15 @@ __kernel void softmax_backward_columns(softmax_params p) {
 }
 #endif
 
-/* Tiles: a work-group has `width` neighbouring columns of one outer, its lanes lie over them and down the
- * dimension, so that few columns keep a whole GPU busy. Lane by lane: the column c, from the row `from` each
- * depth-th one. Either the tile is held in registers, or columns are cut into chunks, a work-group each:
- * `parts` finds each chunk's part of the maximum and of the sum, `finish` has them all and writes. */
+/* Tiles: a work-group has `width` adjacent columns of one outer; its lanes are spread over the columns and
+ * along the reduced dimension, so that few columns occupy a whole GPU. A lane has column c and every depth-th
+ * row from `from` on. Either the tile is kept in registers, or columns are split into chunks, one per
+ * work-group: `parts` computes each chunk's maximum and sum, `finish` merges them and writes the result. */
 #ifdef TILES
 #define TILE_KERNEL __attribute__((reqd_work_group_size(LANES, 1, 1))) __kernel
-#define AHEAD 8 /* elements of a lane on their way at a time */
+#define AHEAD 8 /* loads in flight per lane */
 
-/* Over the lanes of a column, for each of them. */
+/* Reductions over the lanes of each column. */
 #ifdef TEAM_WARPS
 #define TILE_BY_WARPS(combine)                                                                               \
     if (XPU_WARP % width == 0) {                                                                             \
@@ -273,7 +273,7 @@ TILE_TREE(tile_max, fmax)
 #else
 #define TILE_MASK
 #endif
-/* The statements for element i of the column, the lane's n-th in a block of `count`; k is its row. */
+/* Runs the statements for each element i of a block: the lane's n-th of `count`; k is its row. */
 #define TILE_BLOCK(first_, count, ...)                                                                       \
     _Pragma("unroll") for (uint n = 0; n < count; n++) {                                                     \
         const ulong k = (first_) + n * depth, i = k * inner;                                                 \
@@ -282,7 +282,7 @@ TILE_TREE(tile_max, fmax)
 #define TILE_EACH(...)                                                                                       \
     for (ulong k_ = from; k_ < to; k_ += AHEAD * depth) { __VA_ARGS__ }
 
-/* Where chunk number q of this column has its part: the maximum, then the sum. */
+/* The partial result of chunk q of this column: maximum, then sum. */
 #define PART(q) (XPU_PTR(ACC, p.parts) + 2 * ((tile * p.chunks + (q)) * width + c))
 
 #ifdef BUILD_softmax_tiles
@@ -303,7 +303,8 @@ TILE_KERNEL void softmax_tiles(softmax_params p) {
 }
 #endif
 
-/* The lane's sum, made for its own maximum, for a larger one; -inf alone leaves the sum as it is, 0 or NaN. */
+/* Rescales a sum from the lane's own maximum to a larger one; if both are equal (e.g. -inf) it is unchanged.
+ */
 #define FOR_MAXIMUM(sum, own, m) ((own) == (m) ? (sum) : (sum) * EXP((own) - (m)))
 
 #ifdef BUILD_softmax_parts

@@ -23,7 +23,7 @@ static inline bool less(key a, key b) { return (a < b) | ((!ISNAN(a)) & ISNAN(b)
 #define BEFORE(a, b) less(a, b)
 #endif
 
-/* Does element (a, i) stay before (b, j)? Places past the row's end go last. */
+/* Is element (a, i) ordered before (b, j)? Positions past the row's end are last. */
 static inline bool in_order(key a, int i, key b, int j, int length) {
     if (i >= length || j >= length) return i < j;
     return BEFORE(a, b) || (!BEFORE(b, a) && i < j);
@@ -65,7 +65,7 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void sort_tiles(sort
     }
 }
 
-/* How many of the `n` keys in order come before `k`; equal ones too if `and_equal`. */
+/* Number of the `n` sorted keys that are less than `k`, or less than or equal if `and_equal`. */
 static inline long rank_of(__global const STORED(T) *keys, long n, key k, bool and_equal) {
     long low = 0, high = n;
     while (low < high) {

@@ -1,5 +1,6 @@
-/* What the sort kernels are given. Between the passes the rows lie one after the other in `keys` (in the
- * dtype of the input) and `places` (i32); the passes go to and fro between two such buffers. */
+/* Parameters of the sort kernels. Between passes the rows are contiguous in `keys` (the input's dtype) and
+ * `positions`
+ * (i32); passes alternate between two such buffers. */
 #ifndef XPU_KERNELS_SORT_H
 #define XPU_KERNELS_SORT_H
 #include "row_walk.h"

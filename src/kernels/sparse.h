@@ -1,4 +1,4 @@
-/* What sparse.cl is told. */
+/* Parameters of sparse.cl. */
 #ifndef XPU_KERNELS_SPARSE_H
 #define XPU_KERNELS_SPARSE_H
 #include "shared.h"

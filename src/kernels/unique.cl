@@ -29,7 +29,7 @@ static inline int compared(const unique_params *p, long a, long b) {
     return 0;
 }
 
-/* Does row a stay before row b? Places past the end go last. */
+/* Is row a ordered before row b? Positions past the end are last. */
 static inline bool in_order(const unique_params *p, int a, int b) {
     if (a >= p->rows || b >= p->rows) return a < b;
     const int c = compared(p, a, b);
@@ -57,7 +57,7 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void unique_tiles(un
         XPU_PTR(int, p.places[1])[start + k] = places[k];
 }
 
-/* How many of the `n` rows in order come before row `r`; equal ones too if `and_equal`. */
+/* Number of the `n` sorted rows that are less than row `r`, or less than or equal if `and_equal`. */
 static inline long rank_of(const unique_params *p, __global const int *places, long n, int r, bool and_equal) {
     long low = 0, high = n;
     while (low < high) {

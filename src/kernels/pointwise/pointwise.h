@@ -1,4 +1,4 @@
-/* The parameters of the pointwise kernels, whose text src/ops/pointwise.c writes. */
+/* Parameters of the pointwise kernels, whose source src/ops/pointwise.c generates. */
 #ifndef XPU_KERNELS_POINTWISE_H
 #define XPU_KERNELS_POINTWISE_H
 #include "shared.h"
@@ -7,10 +7,10 @@
 #define POINTWISE_SCALARS 4
 #define POINTWISE_DIMS 16
 
-/* Every operand is contiguous, or one element, or a value. */
+/* Every operand is contiguous, a single element, or a scalar value. */
 typedef struct pointwise_flat {
     xpu_addr pointer[POINTWISE_OPERANDS];
-    xpu_u64 value[POINTWISE_OPERANDS][2]; /* of operands that are no tensors: in the compute type */
+    xpu_u64 value[POINTWISE_OPERANDS][2]; /* of scalar operands, in the compute type */
     xpu_u64 scalar[POINTWISE_SCALARS][2];
     xpu_u64 count; /* elements */
 } pointwise_flat;
@@ -28,8 +28,8 @@ typedef struct pointwise_strided {
 } pointwise_strided;
 
 #ifdef __OPENCL_VERSION__
-/* Elements of 4 bytes that lie apart from the next work-item's. On many processors instructions that gather
- * take several times as long as separate loads, which is what compilers make of pieces of 16 bits. */
+/* Strided 4-byte elements. On many CPUs gather instructions are several times slower than scalar loads;
+ * loading two 16-bit halves makes compilers generate scalar loads. */
 #ifdef XPU_IS_CPU
 static inline uint load_pieces(__global const void *p) {
     __global const ushort *piece = (__global const ushort *)p;

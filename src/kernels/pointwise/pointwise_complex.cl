@@ -1,14 +1,16 @@
-/* Complex arithmetic and functions on T (float2 or double2), for formulas of pointwise.def. Branch cuts, signs of
- * zero, infinities and NaN of functions are those of C99's Annex G. Products and quotients don't restore
- * infinities, as PyTorch's and NumPy's don't. */
+/* Complex arithmetic and functions on T (float2 or double2), for the formulas of pointwise.def. Branch
+ * cuts, signs of zero,
+ * infinities and NaN of functions follow Annex G of C99. Like PyTorch and NumPy, products and quotients
+ * don't recover
+ * infinities. */
 #define C(x, y) ((T)((x), (y)))
 #ifdef R_IS_DOUBLE
 #define EXP_LIMIT 709.0   /* exp, sinh and cosh overflow beyond it */
 #define TOO_LARGE 1e150   /* for a square */
-#define FAR 1e8           /* 1 / FAR² is nothing beside 1 */
+#define FAR 1e8           /* 1 + 1 / FAR² rounds to 1 */
 #define NEARLY_LARGEST 0x1p1021
 #define NEARLY_SMALLEST 0x1p-900
-#define UP 0x1p108        /* even powers of 2 that bring such numbers to where they have all their digits */
+#define UP 0x1p108        /* even power of 2 that scales subnormals into the normal range */
 #define SQRT_UP 0x1p54
 #define LN2_LOW 2.3190468138462996e-17
 #else
@@ -24,16 +26,17 @@
 #define LN2 K(0.69314718055994530942)
 
 static inline T c_mul(T a, T b) { return C(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
-/* A parameter, mostly real, times b: 1 leaves infinities as they are. */
+/* s * b, where s is usually real: a real s keeps infinities of b. */
 static inline T c_times(T s, T b) { return s.y == 0 ? b * s.x : c_mul(s, b); }
 static inline R c_abs(T a) { return hypot(a.x, a.y); }
 static inline R c_arg(T a) { return atan2(a.y, a.x); }
 static inline bool c_zero(T a) { return a.x == 0 && a.y == 0; }
 static inline bool c_isnan(T a) { return isnan(a.x) || isnan(a.y); }
-/* A power of 2 that brings a number, the greater of whose parts is `high`, to where its square has all its digits. */
+/* A power of 2 that scales a number whose larger part is `high` so that its square neither overflows nor
+ * underflows. */
 static inline R c_even(R high) { return high > NEARLY_LARGEST ? K(0.25) : high < NEARLY_SMALLEST ? UP : K(1.0); }
 static inline R c_high(T a) { return fmax(fabs(a.x), fabs(a.y)); }
-/* Smith's way, which scales so that nothing overflows in between. */
+/* Smith's algorithm: scales so that no intermediate result overflows. */
 static inline T c_div(T a, T b) {
     const R high = c_high(b), by = c_even(high), down = c_high(a) > NEARLY_LARGEST ? K(0.25) : K(1.0);
     if (b.x == 0 && b.y == 0) return C(a.x / fabs(b.x), a.y / fabs(b.x));
@@ -44,7 +47,7 @@ static inline T c_div(T a, T b) {
     const R x = wide ? a.x + a.y * ratio : a.x * ratio + a.y, y = wide ? a.y - a.x * ratio : a.y * ratio - a.x;
     return C(x / d * by / down, y / d * by / down);
 }
-/* e^x c factor, where e^x alone may overflow; quarter is e^(x/4), and c may be as small as numbers are. */
+/* e^x * c * factor, where e^x may overflow; quarter = e^(x/4), c may be tiny. */
 static inline R c_grown(R quarter, R c, R factor) { return c * quarter * quarter * quarter * (quarter * factor); }
 static inline T c_exp(T a) {
     if (a.y == 0) return C(exp(a.x), a.y);
@@ -54,7 +57,7 @@ static inline T c_exp(T a) {
     const R e = exp(a.x);
     return C(e * c, e * s);
 }
-/* The angle is y ln 2 and what its rounding leaves, to twice the digits. */
+/* The angle y ln 2 is computed in double-word precision. */
 static inline T c_exp2(T a) {
     const R turn = a.y * LN2, rest = fma(a.y, LN2, -turn) + a.y * LN2_LOW;
     if (a.y == 0) return C(exp2(a.x), a.y);
@@ -65,7 +68,7 @@ static inline T c_exp2(T a) {
     const R e = exp2(a.x);
     return C(e * c, e * s);
 }
-/* first + x² + y² with what rounding takes from it, for parts below 2: |a|² - 1 where first is -1. */
+/* first + x² + y² with compensated rounding, for parts below 2; first = -1 gives |a|² - 1. */
 static inline R c_with_squares(R first, R x, R y) {
 #pragma OPENCL FP_CONTRACT OFF
     const R xx = x * x, one = first + xx, of_xx = one - first, one_rest = (first - (one - of_xx)) + (xx - of_xx);
@@ -119,7 +122,7 @@ static inline T c_cosh(T a) {
         return C(c_grown(quarter, c, K(0.5)), c_grown(quarter, s, copysign(K(0.5), a.x)));
     return C(cosh(a.x) * c, sinh(a.x) * s);
 }
-/* Kahan's: with t = tan y, (cosh x sinh x (1 + t²) + i t) / (1 + sinh² x (1 + t²)). */
+/* Kahan's formula: with t = tan y, (cosh x sinh x (1 + t²) + i t) / (1 + sinh² x (1 + t²)). */
 static inline T c_tanh(T a) {
     if (a.y == 0) return C(tanh(a.x), a.y);
     if (!isfinite(a.y) && !isinf(a.x)) return C(a.x == 0 ? a.x : (R)NAN, (R)NAN);
@@ -138,8 +141,9 @@ static inline T c_sin(T a) {
 }
 static inline T c_cos(T a) { return c_cosh(c_turn(a)); }
 static inline T c_tan(T a) { return c_unturn(c_tanh(c_turn(a))); }
-/* Inverse functions as in Kahan, "Branch cuts for complex elementary functions" (1987); far from 0 they are
- * -i log 2iz, or i log 2z, up to 1 / (2z)². Infinite parts are far, with a NaN beside them too. */
+/* Inverse functions after Kahan, "Branch cuts for complex elementary functions" (1987). Far from 0 they equal
+ * -i log 2iz or i log 2z up to 1 / (2z)². Numbers with an infinite part are far, even if the other part is
+ * NaN. */
 static inline bool c_far(T a) { return fabs(a.x) > FAR || fabs(a.y) > FAR; }
 static inline T c_acos(T a) {
     if (c_far(a)) return C(atan2(fabs(a.y), a.x), -copysign(c_log_abs(a) + LN2, a.y));
@@ -161,7 +165,7 @@ static inline T c_asinh(T a) { return c_unturn(c_asin(c_turn(a))); }
 static inline T c_atanh(T a) {
     const R x = fabs(a.x), y = fabs(a.y), apart = 1 - x;
     R real, imag;
-    if (x > TOO_LARGE || y > TOO_LARGE) { /* 1 / a, beside a quarter turn */
+    if (x > TOO_LARGE || y > TOO_LARGE) { /* atanh(a) ≈ 1 / a ± iπ/2 */
         R r = fmax(x, y), h = (x / r) * (x / r) + (y / r) * (y / r);
         real = isinf(r) ? K(0.0) : x / r / h / r;
         imag = isinf(y) || (x == x && y == y) ? PI / 2 : (R)NAN;
@@ -169,7 +173,7 @@ static inline T c_atanh(T a) {
         const R distance = apart * apart + y * y;
         real = x == 0 && y != y ? x
                : distance < K(1e-6)
-                   ? K(0.5) * (c_log_abs(C(1 + x, y)) - c_log_abs(C(apart, y))) /* its square may be 0 */
+                   ? K(0.5) * (c_log_abs(C(1 + x, y)) - c_log_abs(C(apart, y))) /* the square may underflow to 0 */
                    : K(0.25) * log1p(4 * x / distance);
         imag = K(0.5) * atan2(2 * y, apart * (1 + x) - y * y);
     }
@@ -178,7 +182,7 @@ static inline T c_atanh(T a) {
 static inline T c_atan(T a) { return c_unturn(c_atanh(c_turn(a))); }
 static inline T c_reciprocal(T a) { return c_div(C(K(1.0), K(0.0)), a); }
 static inline T c_rsqrt(T a) { return c_reciprocal(c_sqrt(a)); }
-/* By the exponential that doesn't overflow. */
+/* Uses the exponential that doesn't overflow. */
 static inline T c_sigmoid(T a) {
     const T one = C(K(1.0), K(0.0)), e = c_exp(a.x < 0 ? a : -a);
     return c_div(a.x < 0 ? e : one, one + e);

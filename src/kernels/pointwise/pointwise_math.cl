@@ -1,11 +1,14 @@
-/* Functions that the formulas of pointwise.def use, for the compute type T of the kernel.
+/* Functions used by the formulas of pointwise.def, for the kernel's compute type T.
  *
- * T is what the formula computes in, R the real type that belongs to it (T itself unless T is complex),
- * K(0.5) a constant of type R. One of T_IS_BOOL, T_IS_SIGNED, T_IS_UNSIGNED, T_IS_FLOAT, T_IS_COMPLEX is
- * defined, and R_IS_DOUBLE where R is double. Polynomials were fitted for this file by weighted least
- * squares in double precision; the error stated is the largest seen over all floats of the range. */
+ * T is the type that the formula computes in, R the corresponding real type (T unless T is complex), K(0.5)
+ * a constant of
+ * type R. Exactly one of T_IS_BOOL, T_IS_SIGNED, T_IS_UNSIGNED, T_IS_FLOAT, T_IS_COMPLEX is defined, and
+ * R_IS_DOUBLE if R
+ * is double. Polynomials were fitted for this file by weighted least squares in double precision; stated
+ * errors are the
+ * largest over all floats of the range. */
 
-/* A float rounded to a half type. */
+/* A float rounded to a half-precision type. */
 static inline float xpu_round_bf16(float v) { return bf16_to_float(float_to_bf16(v)); }
 static inline float xpu_round_f16(float v) { return round_f16(v); }
 
@@ -20,7 +23,7 @@ static inline R m_clamp(R a, R low, R high) { return m_min(m_max(a, low), high);
 #if defined(R_IS_DOUBLE)
 static inline R m_erf(R x) { return erf(x); }
 #elif defined(COMPUTE_HALF)
-/* 7e-7 absolute: a rational function without exp, for results that are rounded to a half. */
+/* Absolute error 7e-7: a rational function without exp, for results that are rounded to half precision. */
 static inline R m_erf(R x) {
     float u = x > 3.9f ? 3.9f : x < -3.9f ? -3.9f : x, s = u * u;
     float p = -1.5741509287181543e-06f;
@@ -116,7 +119,7 @@ static inline R m_remainder(R a, R b) {
     R r = fmod(a, b);
     return r != K(0.0) && (b < K(0.0)) != (r < K(0.0)) ? r + b : r;
 }
-/* Python's floor division: as exact as (a - remainder) / b rounded to a whole number. */
+/* Python's floor division: (a - remainder) / b, rounded to an integer. */
 static inline R m_div_floor(R a, R b) {
     R r = fmod(a, b);
     R q = (a - r) / b;
@@ -163,7 +166,7 @@ static inline R m_huber_grad(R g, R a, R b, R delta, R norm) {
     R x = a - b;
     return x <= -delta ? -norm * g * delta : x >= delta ? norm * g * delta : norm * x * g;
 }
-/* Logarithms of a cross entropy are cut off at -100. */
+/* Logarithms are clamped at -100, as in PyTorch. */
 static inline R m_bce(R x, R target) {
     return (target - K(1.0)) * m_max(log1p(-x), K(-100.0)) - target * m_max(log(x), K(-100.0));
 }
@@ -197,7 +200,7 @@ static inline R m_nextafter(R x, R y) { return nextafter(x, y); }
 
 #if defined(T_IS_SIGNED) || defined(T_IS_UNSIGNED)
 #define T_BITS ((int)sizeof(T) * 8)
-/* No divisor traps: x / 0 has all bits set, x / -1 wraps around. */
+/* Integer division never traps: x / 0 has all bits set, x / -1 wraps around. */
 #ifdef T_IS_SIGNED
 static inline T m_div_trunc(T a, T b) {
     T safe = b == 0 || b == -1 ? (T)1 : b;
@@ -237,7 +240,8 @@ static inline T m_lshift(T a, T b) { return b >= T_BITS ? (T)0 : (T)((ulong)a <<
 static inline T m_rshift(T a, T b) { return b >= T_BITS ? (T)0 : (T)(a >> (int)b); }
 static inline T m_abs(T a) { return a; }
 #endif
-/* The first two, or the last two, of Philox's words, the lower one first. */
+/* The first (or, with `last`, the last) two of the four Philox words as one 64-bit integer, low word first.
+ */
 static inline T m_philox(T seed, T counter, T last) {
     const uint4 r = xpu_philox((ulong)seed, 0, (ulong)counter);
     return (T)(last ? (ulong)r.w << 32 | r.z : (ulong)r.y << 32 | r.x);

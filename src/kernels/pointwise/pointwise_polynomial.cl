@@ -1,7 +1,9 @@
-/* Orthogonal polynomials of degree n in R, for formulas of pointwise.def (sp_…): 0 for negative degrees.
+/* Orthogonal polynomials of degree n in R, for the formulas of pointwise.def (sp_…): 0 for negative
+ * degrees.
  *
- * All come from recurrences of three terms; Chebyshev's within (-1, 1) and of higher degree from the cosine of
- * n times the angle. Kinds of Chebyshev: T first, U second, V third, W fourth. */
+ * Computed by three-term recurrences; Chebyshev polynomials of higher degree within (-1, 1) by the cosine
+ * of n times the
+ * angle. Kinds of Chebyshev polynomials: T first, U second, V third, W fourth. */
 
 #include "pointwise/wide.h"
 
@@ -39,7 +41,8 @@ static inline R sp_chebyshev(WIDE x, R degree, int kind) {
     return now;
 }
 
-/* Hermite's, the physicists' (scale 2) and the probabilists' (1); too large to be a number from some degree on. */
+/* Hermite polynomials: the physicists' (scale 2) and the probabilists' (scale 1); NaN for degrees above 512
+ * (128 without fp64). */
 static inline R sp_hermite(WIDE x, R degree, WIDE scale) {
     const long n = (long)degree;
     WIDE before = KW(1.0), now = scale * x;

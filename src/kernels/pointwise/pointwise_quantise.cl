@@ -1,23 +1,24 @@
-/* Functions of pointwise.def for quantisation, for the floating compute type T. Their numbers are those of PyTorch's
- * CPU kernels to the bit: a product and a sum are rounded at once where it says fma, and nowhere else. */
+/* Quantization functions of pointwise.def, for the floating compute type T. Results equal PyTorch's CPU
+ * kernels bit by bit:
+ * a product and a sum are fused only where fma is written. */
 #pragma OPENCL FP_CONTRACT OFF
 
-/* x / scale to a whole number with the zero point added: not yet within the quantised range. */
+/* round(x / scale) + zero point, not yet clamped to the quantized range. */
 static inline T sq_step(T x, T scale, T zero) { return zero + rint(x * (T)(1.0f / (float)scale)); }
 
-/* A whole number cut off to [low, high]; NaN becomes the lowest. */
+/* Clamps to [low, high]; NaN becomes low. */
 static inline T sq_cut(T q, int low, int high) { return fmin(fmax(q, (T)low), (T)high); }
 
 static inline int sq_within(T q, int low, int high) { return q >= (T)low && q <= (T)high; }
 
-/* How far the number of sq_step, cut off, is from the zero point. Integers beyond 2^24 have no float: the limits'
- * distances are taken as integers. */
+/* The clamped result of sq_step minus the zero point. Floats can't represent all integers above 2^24, so the
+ * distances of the limits are computed in integers. */
 static inline T sq_distance(T q, T zero, int low, int high) {
     return q > (T)high ? (T)((long)high - (long)zero) : !(q >= (T)low) ? (T)((long)low - (long)zero) : q - zero;
 }
 
-/* x as it comes back from a whole number. PyTorch computes this in float where one scale serves the whole tensor
- * (`in_float`), also of doubles. */
+/* Quantizes and dequantizes x. With one scale for the whole tensor (`in_float`) PyTorch computes this in
+ * float, even for doubles. */
 static inline T sq_fake(T x, T scale, T zero, int low, int high, int in_float) {
     T distance = sq_distance(sq_step(x, scale, zero), zero, low, high);
     return in_float ? (T)((float)distance * (float)scale) : distance * scale;
@@ -26,7 +27,7 @@ static inline int sq_fake_mask(T x, T scale, T zero, int low, int high) {
     return sq_within(sq_step(x, scale, zero), low, high);
 }
 
-/* The same with a zero point that is no whole number, and is added before rounding. */
+/* The same with a floating-point zero point, which is added before rounding. */
 static inline T sq_fraction_step(T x, T scale, T zero) {
     return (T)rint((float)fma(x, (T)(1.0f / (float)scale), zero));
 }
@@ -35,8 +36,8 @@ static inline T sq_fake_fraction(T x, T scale, T zero, int low, int high) {
 #ifdef R_IS_DOUBLE
     return (q - zero) * scale;
 #else
-    /* PyTorch does this in double and rounds once. The difference is `distance` and what was lost of it, the product
-     * `result` and what was lost of that. */
+    /* PyTorch does this in double and rounds once. The difference is `distance` and what was lost of it, the
+     * product `result` and what was lost of that. */
     float distance = q - zero, part = distance - q, lost = (q - (distance - part)) + (-zero - part);
     float result = distance * scale, rest = fma(distance, scale, -result) + lost * scale;
     return isfinite(rest) ? result + rest : result;
@@ -46,8 +47,8 @@ static inline int sq_fake_fraction_mask(T x, T scale, T zero, int low, int high)
     return sq_within(sq_fraction_step(x, scale, zero), low, high);
 }
 
-/* Gradients where scale and zero point are learnt: g of the result, with respect to x, the scale, the zero point. The
- * zero point is added before rounding. */
+/* Learned quantization parameters: gradients with respect to x, the scale and the zero point, g the result's
+ * gradient. The zero point is added before rounding. */
 static inline T sq_learnt_step(T x, T scale, T zero) { return rint(fma(x, (T)(1.0f / (float)scale), zero)); }
 static inline T sq_grad_x(T g, T x, T scale, T zero, int low, int high) {
     return g * (T)sq_within(sq_learnt_step(x, scale, zero), low, high);
@@ -62,18 +63,18 @@ static inline T sq_grad_zero(T g, T x, T scale, T zero, int low, int high, T fac
     return sq_within(sq_learnt_step(x, scale, zero), low, high) ? K(0.0) : -g * scale * factor;
 }
 
-/* What an observer remembers of an extreme: the first one, then a moving average. */
+/* An observer's running minimum or maximum: the first value, then a moving average. */
 static inline T sq_moving(T known, T seen, T rate) { return isinf(known) ? seen : known + rate * (seen - known); }
 
-/* The parameters that map numbers from low to high, and 0, to first … last; symmetric ones have their zero point in
- * the middle. PyTorch's are computed in double, and so should T be, where the device has that: with floats a zero point
- * that is nearly halfway between two integers may become the other one. */
+/* Scale and zero point that map [low, high], extended to contain 0, to first … last; symmetric ones have the
+ * zero point in the middle. PyTorch computes them in double, and T should be double if the device has it: in
+ * float, a zero point near the middle between two integers may be rounded the other way. */
 typedef struct sq_parameters {
     T scale;
     int zero;
 } sq_parameters;
 static inline sq_parameters sq_choose(T lowest, T highest, int first, int last, int symmetric) {
-    const float SMALLEST = 6.1e-5f; /* scales below would be subnormal as fp16 */
+    const float SMALLEST = 6.1e-5f; /* smaller scales would be subnormal in fp16 */
     const long steps = (long)last - first, half_steps = steps / 2;
     float low = (float)lowest, high = (float)highest;
     if (symmetric && low < 0 && high > 0) {
@@ -93,7 +94,7 @@ static inline sq_parameters sq_choose(T lowest, T highest, int first, int last, 
         scale = SMALLEST;
     }
     T down = (T)low / (T)scale, up = (T)high / (T)scale;
-    T from_first = (T)first - down, from_last = (T)last - up; /* the one that loses less: */
+    T from_first = (T)first - down, from_last = (T)last - up; /* the candidate with the smaller error */
     T zero = fabs((T)first) - fabs(down) < fabs((T)last) - fabs(up) ? from_first : from_last;
     if (symmetric && low < 0 && high > 0) zero = ((T)first + (T)last) / 2;
     zero = zero < (T)first ? (T)first : zero > (T)last ? (T)last : rint(zero);
@@ -101,7 +102,7 @@ static inline sq_parameters sq_choose(T lowest, T highest, int first, int last, 
     return chosen;
 }
 
-/* x as an integer that stands for it. */
+/* The quantized integer of x. */
 static inline T sq_quantise(T x, T scale, int zero, int low, int high) {
     return sq_cut(rint(x * (T)(1.0f / (float)scale)) + (T)zero, low, high);
 }

@@ -1,16 +1,17 @@
-/* How samples move with the parameters that they were drawn for, for formulas of pointwise.def (sg_…): of a
- * distribution F(x; a) a sample x, with F(x; a) held, moves by dx/da = -(dF/da) / (dF/dx). Behind
+/* Derivatives of samples with respect to distribution parameters, for the formulas of pointwise.def (sg_…):
+ * implicit
+ * reparameterization, dx/da = -(dF/da) / (dF/dx) for a sample x of the distribution F(x; a). Included after
  * pointwise_special.cl. */
 
 #ifdef R_IS_DOUBLE
 #define LARGE K(4000.0)
-#define STIRLING_FROM K(30.0) /* from where on a few of Bernoulli's numbers give ψ */
+#define STIRLING_FROM K(30.0) /* lower bound for the asymptotic (Bernoulli) series of ψ */
 #else
 #define LARGE K(60.0)
 #define STIRLING_FROM K(10.0)
 #endif
 
-/* ψ(a + 1) - log(x); near a through the relative distance, where the logarithms would cancel. */
+/* ψ(a + 1) - log(x); for x near a through the relative distance, because the logarithms would cancel. */
 static inline R sg_digamma_less_log(R a, R x) {
     if (a < STIRLING_FROM) return sf_digamma(a + K(1.0)) - log(x);
     const R mu = (x - a) / a, z = K(1.0) / (a * a);
@@ -19,8 +20,8 @@ static inline R sg_digamma_less_log(R a, R x) {
     return rest - (fabs(mu) < K(0.4) ? log1p(mu) : log(x) - log(a));
 }
 
-/* The expansion for large a, of x = a u: dx/da = g0(u) + g1(u) / a + g2(u) / a² solves the equation that follows
- * from dF/dx being known, g ((a - 1) / x - 1) + dg/dx = ψ(a) - log(x), power by power. With d = 1 - u:
+/* Asymptotic expansion for large a with x = a u: dx/da = g0(u) + g1(u) / a + g2(u) / a² solves
+ * g ((a - 1) / x - 1) + dg/dx = ψ(a) - log(x) for each power of a. With d = 1 - u:
  * g0 = -u log(u) / d, g1 = u h(d), h = Σ d^k / ((k + 2) (k + 3)), g2 = u ((1 - d) h'(d) - 1/12) / d. */
 static inline R sg_gamma_large(R a, R x) {
     const R u = x / a, d = (a - x) / a;
@@ -47,9 +48,9 @@ static inline R sg_gamma_large(R a, R x) {
     return g0 + (u * h + u * tail / a) / a;
 }
 
-/* x drawn for the gamma distribution of shape a: below its mean by the power series of the lower incomplete gamma
- * function, x^a exp(-x) Σ t_n / Γ(a), above it by the continued fraction of the upper one, both with their
- * derivatives to a. */
+/* Gamma distribution of shape a: for x below the mean by the power series of the lower incomplete gamma
+ * function, x^a exp(-x) Σ t_n / Γ(a), above it by the continued fraction of the upper one, each
+ * differentiated with respect to a. */
 static inline R sg_gamma(R a, R x) {
     if (x != x || !(a > K(0.0)) || isinf(a)) return (R)NAN;
     if (!(x > K(0.0))) return K(0.0);
@@ -67,7 +68,7 @@ static inline R sg_gamma(R a, R x) {
         return x * (moved + sum * gap);
     }
     R b = x + K(1.0) - a, c = K(1.0) / TINY, c_ = K(0.0), d = K(1.0) / b, d_ = d * d, h = d, h_ = d_;
-    for (int k = 1; k < 4000; k++) { /* Lentz's way; names with _ are derivatives to a */
+    for (int k = 1; k < 4000; k++) { /* Lentz's algorithm; names ending in _ are derivatives with respect to a */
         const R n = (R)k, an = n * (a - n);
         b += K(2.0);
         R e = an * d + b;
@@ -86,8 +87,8 @@ static inline R sg_gamma(R a, R x) {
     return x * (h * (K(1.0) / a - gap) + h_);
 }
 
-/* The continued fraction of the incomplete beta function, x^a (1 - x)^b / (a B(a, b)) · h, for x up to about its
- * mean, and its derivative to a, or with `second` to b. */
+/* The continued fraction h of the incomplete beta function x^a (1 - x)^b / (a B(a, b)) · h, for x up to about
+ * the mean, and its derivative with respect to a or, with `second`, b. */
 static inline R sg_beta_fraction(R a, R b, R x, bool second, R *derivative) {
     const R total = a + b, above = a + K(1.0), below = a - K(1.0);
     R c = K(1.0), c_ = K(0.0), e = K(1.0) - total * x / above;
@@ -128,8 +129,8 @@ static inline R sg_beta_fraction(R a, R b, R x, bool second, R *derivative) {
     return h;
 }
 
-/* An element x of a sample drawn for a Dirichlet distribution, with its own concentration a and the sum of all: what
- * x, which has the beta distribution of a and b = total - a, moves by with a, over 1 - x. */
+/* Dirichlet distribution: element x with concentration a, the sum of all concentrations is `total`. x has the
+ * beta distribution of a and b = total - a; returns dx/da / (1 - x). */
 static inline R sg_dirichlet(R x, R a, R total) {
     const R b = total - a, y = K(1.0) - x;
     if (x != x || !(a > K(0.0)) || !(b > K(0.0))) return (R)NAN;

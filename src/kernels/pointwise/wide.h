@@ -1,8 +1,10 @@
-/* What special functions compute their sensitive parts in, and most of them everything: WIDE, with constants
- * KW(0.5). It is double for a result of double, and for a float where the device has fp64, so that only the
- * last rounding counts. Halves, and floats on other devices, do with float.
+/* The type WIDE in which special functions compute their sensitive parts (most of them everything), with
+ * constants KW(0.5):
+ * double for double results and, if the device has fp64, for float results, so that only the final rounding
+ * counts. Half
+ * precision, and float on other devices, use float.
  *
- * TERMS(d, w): so many terms of a series reach the precision of a double, of a float with bits to spare. */
+ * TERMS(d, w): number of series terms for double precision, or for float precision with bits to spare. */
 #ifndef XPU_KERNELS_POINTWISE_WIDE_H
 #define XPU_KERNELS_POINTWISE_WIDE_H
 
@@ -27,7 +29,7 @@
 #endif
 #define WIDE_PI KW(3.14159265358979323846)
 
-/* exp(x²), where the square's rounding error would count. */
+/* exp(x²) with a correction for the rounding error of the square. */
 static inline WIDE w_exp_square(WIDE x) {
     WIDE square = x * x;
 #if !defined(R_IS_DOUBLE) && defined(WIDE_IS_DOUBLE)
@@ -38,11 +40,11 @@ static inline WIDE w_exp_square(WIDE x) {
 #endif
 }
 
-/* The inverse of the error function: y > 0 with erf(y) = t and erfc(y) = q, from both, of which one is exact.
- * A start from polynomials in w = -log(1 - t²), to 2.5e-8, and where something more exact tells the error,
- * Newton's steps, by Halley's formula. */
+/* Inverse error function: y > 0 with erf(y) = t and erfc(y) = q; both are given, one of them exactly. Initial
+ * value from polynomials in w = -log(1 - t²), accurate to 2.5e-8, then Halley steps if a more accurate erf is
+ * available. */
 static inline WIDE w_erf_inverse(WIDE t, WIDE q) {
-    if (t < KW(1e-3)) { /* its own series: nothing else has t's relative precision */
+    if (t < KW(1e-3)) { /* Taylor series: keeps the relative precision of t */
         WIDE square = t * t;
         return t * fma(square,
                        fma(square, fma(square, KW(0.08076225645), KW(0.12755617666)), KW(0.23201366653464)),
