@@ -311,7 +311,7 @@ INTERNALS = """
 # in this order; others follow
 FIRST = [
     *("getting-started", "status", "known-issues", "numerics", "performance", "distributed", "ops"),
-    *("design", "tile", "matrix", "inductor", "adding", "CONTRIBUTING", "suites", "CHANGELOG", "SECURITY"),
+    *("design", "tile", "adding", "CONTRIBUTING", "suites", "CHANGELOG", "SECURITY"),
 ]
 DOCUMENTS = [ROOT, ROOT / "docs", ROOT / "docs" / "internals"]
 # the folders of a link between documents, which the site puts into one folder

@@ -140,7 +140,7 @@ LINALG_KERNEL void lu_panel(factor_params p) {
 #define EVERY_ROW _Pragma("unroll") for (int i = 0; i < EACH; i++)
 #define EVERY_COLUMN(from) _Pragma("unroll") for (int c = from; c < STRIP; c++)
 #define TOGETHER 2 /* columns whose loads are in flight at once */
-/* Intel's CPU compiler writes out of bounds if a kernel has too many barriers in a row (design.md, 24). */
+/* Too many barriers in a row: see docs/internals/compiler-faults.md. */
 #ifdef XPU_BUILT_FOR_CPU
 #define EVERY_STEP _Pragma("nounroll")
 #else

@@ -27,7 +27,7 @@ pytest.importorskip("triton")
 if shutil.which("g++") is None:
     pytest.skip("no C++ compiler", allow_module_level=True)
 
-# What a package's library takes from libtorch beside an operator's function each (docs/inductor.md has it, too).
+# What a package's library takes from libtorch beside an operator's function each.
 IMPORTS = """
     _reinterpret_tensor clone clone_preserve_strides create_tensor_from_blob create_tensor_from_blob_v2
     delete_tensor_object device_type_cpu device_type_cuda device_type_xpu dtype_ get_data_ptr

@@ -3,7 +3,7 @@
  * A product takes the tile that is expected to take least time, by what each reaches in a large product: its
  * rate, in multiply-adds a microsecond and compute unit. libxpu has a table of tiles with guesses; measured
  * rates are kept for a device as numbers of xpu/tuning.h, and go before the guesses. `openxpu tune` measures
- * them. docs/matrix.md has the model. */
+ * them. docs/internals/matmul.md has the model. */
 #ifndef XPU_OPS_TILES_H
 #define XPU_OPS_TILES_H
 

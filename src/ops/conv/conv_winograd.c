@@ -148,7 +148,7 @@ static bool make_plan(xpu_dtype dtype, sought sought, const conv_params *p, plan
     return true;
 }
 
-/* That move bytes. Other makers' GPUs have half the memory's speed a compute unit (docs/matrix.md). */
+/* Launches that move bytes. GPUs other than NVIDIA's have half the memory bandwidth per compute unit. */
 static double moved(const xpu_device_properties *properties, int64_t bytes) {
     return matrix_clocks_moved(properties, properties->vendor_id == XPU_VENDOR_NVIDIA ? bytes : 2 * bytes);
 }
