@@ -1,10 +1,12 @@
-/* xpu/ops/attention.h: scaled dot-product attention that never stores the matrix of scores.
+/* xpu/ops/attention.h: fused scaled dot-product attention. The score matrix is never stored.
  *
  *     S = scale * Q K^T + bias;  P = softmax(S);  out = dropout(P) V;  logsumexp = log(sum(exp(S)))
  *
- * Shapes: query B x H x L x D, key B x Hkv x S x D, value B x Hkv x S x Dv, out B x H x L x Dv in one
- * floating dtype, fp64 excepted; logsumexp B x H x L in fp32. H is a multiple of Hkv: query head h reads
- * key head h / (H / Hkv). */
+ * Shapes:
+ *     query B x H x L x D, key B x Hkv x S x D, value B x Hkv x S x Dv
+ *     out B x H x L x Dv, logsumexp B x H x L
+ * Dtypes: one of fp16, bf16, fp32; logsumexp is fp32.
+ * H is a multiple of Hkv: query head h uses key head h / (H / Hkv). */
 #ifndef XPU_OPS_ATTENTION_H
 #define XPU_OPS_ATTENTION_H
 
@@ -14,24 +16,30 @@
 extern "C" {
 #endif
 
-/* All tensors have 4 dimensions, logsumexp 3. `bias` is B x H x L x S or NULL; its strides may be 0. Of
- * dtype bool it is a mask: true takes part. A row in which nothing takes part gives zeros and a
- * logsumexp of -infinity. `causal` lets query i see keys 0 … i.
- * Dropout keeps an element when its random number, drawn from Philox by seed, offset and place, is at
- * least `dropout`, and divides it by 1 - dropout; backward draws the same numbers again.
+/* Arguments. All tensors have 4 dimensions, logsumexp 3.
  *
- * With `sequences` the tensors have a batch of 1 and the rows of so many sequences one after the other:
- * sequence b has queries query_starts[b] to before query_starts[b + 1], and its keys alike, both int32 in
- * device memory; none has more than max_queries and max_keys. There is no bias then. With `window` query i
- * looks at keys i - left to i + right only, unlimited where one is negative, and `causal` makes right 0; with
- * sequences or a window i counts from where the last query meets the last key. */
+ * bias: B x H x L x S or NULL; strides of 0 broadcast. With dtype bool it is a mask: true takes part. A row
+ *     in which nothing takes part gives zeros and a logsumexp of -infinity.
+ * causal: query i sees keys 0 to i.
+ * dropout: an element is kept if its random number is at least `dropout`, and then divided by 1 - dropout.
+ *     Numbers come from Philox with `seed`, `offset` and the element's position. Backward draws them again.
+ *
+ * Packed sequences (`sequences` > 0): the batch is 1, and rows of all sequences follow each other.
+ * query_starts, key_starts: int32 in device memory, sequences + 1 each. Sequence b has the queries from
+ *     query_starts[b] to before query_starts[b + 1], and its keys likewise.
+ * max_queries, max_keys: the length of the longest sequence.
+ * bias: NULL.
+ *
+ * Sliding window (`window`): query i sees keys i - left to i + right; a negative bound is unlimited.
+ *     `causal` sets `right` to 0. With packed sequences or a window, the last query is aligned with the last
+ *     key. */
 typedef struct xpu_attention {
     const xpu_tensor *query, *key, *value, *bias, *out, *logsumexp;
     double scale;
     bool causal;
     double dropout;
     uint64_t seed, offset;
-    int64_t sequences; /* 0: one an item of the batch */
+    int64_t sequences; /* 0: each batch item is one sequence */
     const int32_t *query_starts, *key_starts;
     int64_t max_queries, max_keys;
     bool window;
@@ -41,26 +49,30 @@ typedef struct xpu_attention {
 /* Writes `out` and, unless NULL, `logsumexp`. */
 XPU_API xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args);
 
-/* Gradients; `query`, `key` and `value` shaped like those of xpu_attention. `query` may be NULL, `key` and
- * `value` both, and `bias`. That has the bias' dtype, which is no bool, and 4 dimensions of the scores'
- * sizes, or of 1 where the bias is the same for all: its elements are sums then. */
+/* Gradients.
+ *
+ * query, key, value: shapes as in xpu_attention. `query` may be NULL; `key` and `value` may both be NULL.
+ * bias: may be NULL. Has the dtype of the forward bias, which is not bool, and 4 dimensions. A dimension
+ *     over which the bias is broadcast has size 1: its gradient is summed. */
 typedef struct xpu_attention_grad {
-    const xpu_tensor *out;                        /* the gradient that comes in */
-    const xpu_tensor *query, *key, *value, *bias; /* those that go out */
+    const xpu_tensor *out;                        /* input: the gradient of `out` */
+    const xpu_tensor *query, *key, *value, *bias; /* outputs */
 } xpu_attention_grad;
 
-/* Needs what forward wrote: `out` and `logsumexp`. */
+/* Requires the `out` and `logsumexp` that xpu_attention_forward wrote. */
 XPU_API xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
                                           const xpu_attention_grad *grad);
 
-/* The projection of a layer's input, split into heads:
+/* Splits a fused QKV projection into heads:
  *
- *     query[b][h][t] = (projected[row][0][h] + bias[0][h]) * scale,  key and value alike from 1 and 2,
- * unscaled
+ *     query[b][h][t] = (projected[row][0][h] + bias[0][h]) * scale
  *
- * projected: rows x 3 x H x D, bias: 3 x H x D; query, key, value: B x H x T x D; all without gaps and of one
- * floating dtype. Item b has the rows offset[b] … offset[b + 1] - 1, int64 in device memory, and zeros in
- * place of the others; without offsets rows b T … (b + 1) T - 1. */
+ * key and value are taken from index 1 and 2 in the same way, without `scale`.
+ *
+ * projected: rows x 3 x H x D. bias: 3 x H x D. query, key, value: B x H x T x D. All contiguous, one
+ *     floating dtype.
+ * offset: int64 in device memory, B + 1, or NULL. Item b has rows offset[b] to offset[b + 1] - 1; the rest
+ *     of its T positions are zero. NULL: item b has rows b T to (b + 1) T - 1. */
 typedef struct xpu_split_heads_args {
     const void *projected, *bias;
     const int64_t *offset; /* or NULL */

@@ -1,15 +1,21 @@
-/* xpu/ops/conv.h: convolution of one, two or three dimensions, and its transpose.
+/* xpu/ops/conv.h: convolution over one, two or three dimensions, and transposed convolution.
  *
- * Shapes, with D the spatial dimensions (1 … 3):
+ * Shapes, with D the spatial dimensions (1 to 3):
  *     input  N x C_in x in[D]
  *     weight C_out x C_in/groups x kernel[D]; transposed: C_in x C_out/groups x kernel[D]
- *     bias   C_out, or none
+ *     bias   C_out, optional
  *     output N x C_out x out[D]
- * in any layout (channels first or last is a matter of strides). Sizes must fit each other:
- *     out = (in + 2 padding - dilation (kernel - 1) - 1) / stride + 1,
- * and for a transposed convolution the same with in and out changed over, rounding as output_padding
- * asks. Floating dtypes only; halves are summed in fp32. XPU_ERROR_INVALID_ARGUMENT: dimensions, dtypes or
- * groups that don't fit each other; XPU_ERROR_NOT_SUPPORTED: 2^31 pixels or more in a dimension. */
+ * Layout: any. Channels first and channels last differ by strides only.
+ * Sizes must satisfy
+ *
+ *     out = (in + 2 padding - dilation (kernel - 1) - 1) / stride + 1
+ *
+ * or, transposed, the same with `in` and `out` swapped; output_padding selects among the sizes that round to
+ * `in`.
+ *
+ * Dtypes: floating. fp16 and bf16 accumulate in fp32.
+ * Errors: XPU_ERROR_INVALID_ARGUMENT for inconsistent dimensions, dtypes or groups.
+ * XPU_ERROR_NOT_SUPPORTED for 2^31 pixels or more in a dimension. */
 #ifndef XPU_OPS_CONV_H
 #define XPU_OPS_CONV_H
 
@@ -34,32 +40,39 @@ XPU_API xpu_status xpu_conv_forward(xpu_stream *stream, const xpu_conv *conv, co
                                     const xpu_tensor *weight, const xpu_tensor *bias,
                                     const xpu_tensor *output);
 
-/* The same with what comes after it (xpu/ops/epilogue.h). `other`, which may be `output`, lies as `output`
- * does: with its sizes, strides and dtype; NULL where nothing is combined. */
+/* xpu_conv_forward with post-ops (xpu/ops/epilogue.h).
+ *
+ * other: operand of the binary post-op, with the sizes, strides and dtype of `output`; may be `output`. NULL
+ *     if post_ops->combine is XPU_COMBINE_NONE. */
 XPU_API xpu_status xpu_conv_forward_ended(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
                                           const xpu_tensor *weight, const xpu_tensor *bias,
                                           const xpu_ending *ending, const xpu_tensor *other,
                                           const xpu_tensor *output);
 
-/* A convolution of 8-bit activations and weights with what comes after it, in one pass, as
- * xpu_gemm_requantised (xpu/ops/gemm.h) is for products; not transposed.
+/* int8 convolution with post-ops and a requantized result, in one pass (xpu_gemm_requantized is its
+ * counterpart for products). Not transposed.
  *
- * `input`: int8 or uint8; `of_input`: one float32 scale and one int32 zero point (or `middle`) for all of it,
- *     which is what the input is in its padding. A zero point on the device must be one of the dtype's
- *     numbers.
- * `weight`: int8; `of_weight`: a float32 scale for all, or, with group_rows 1 and scale_row_stride, for each
- *     channel of the output; no zero points.
- * `weight_sums`: of each channel of the output the sum of its weights; NULL where they aren't known, which
- *     will do for int8 whose zero point is 0.
- * `factor`: of all sums, as a scale of the input that the host knows, beside of_input->scale.
- * `bias`: float32, or NULL. `ending`: combines nothing, or adds `other`, which lies as `output` does, of
- *     way->other_dtype. `output`: of way->dtype.
+ * input: int8 or uint8. Padding has the value of the zero point.
+ * input_quant: one float32 scale, and one int32 zero point or zero_offset, for the whole input. A zero point
+ *     in device memory must be in the dtype's range.
+ * weight: int8.
+ * weight_quant: one float32 scale or, with group_rows 1 and scale_row_stride, one per output channel. No
+ *     zero points.
+ * weight_sums: the sum of the weights of each output channel, int32. NULL if unknown: then the input must be
+ *     int8 with zero point 0.
+ * factor: a scale of the input that is known on the host, applied in addition to input_quant->scale.
+ * bias: float32, or NULL.
+ * post_ops: `combine` is none, or adds `other`, which has the sizes and strides of `output` and dtype
+ *     output_quant->other_dtype.
+ * output: has dtype output_quant->dtype.
  *
- * Scales, zero points and sums lie in device memory, and stay the caller's. Sums are int32 where the device
- * has instructions for int8, float32 on other GPUs. XPU_ERROR_INVALID_ARGUMENT for tensors that don't fit
- * each other; XPU_ERROR_NOT_SUPPORTED, with nothing done, where no kernel serves the convolution: on
- * processors, for groups of fewer than 16 channels, sums of more than 2^16 products, 2^31 pixels or more in a
- * dimension, and zero points that the sums have no way for. */
+ * Scales, zero points and sums are in device memory and owned by the caller.
+ * Accumulation: int32 on devices with int8 instructions, float32 on other GPUs.
+ *
+ * Errors: XPU_ERROR_INVALID_ARGUMENT for tensors that don't match.
+ * XPU_ERROR_NOT_SUPPORTED, with nothing done, if no kernel fits: on CPUs; for groups of fewer than 16
+ * channels; for sums of more than 2^16 products; for 2^31 pixels or more in a dimension; for zero points
+ * that the accumulation can't represent. */
 XPU_API xpu_status xpu_conv_requantised(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
                                         const xpu_quantised *of_input, const xpu_tensor *weight,
                                         const xpu_quantised *of_weight, const int32_t *weight_sums,
@@ -67,7 +80,7 @@ XPU_API xpu_status xpu_conv_requantised(xpu_stream *stream, const xpu_conv *conv
                                         const xpu_tensor *other, const xpu_way_out *way,
                                         const xpu_tensor *output);
 
-/* The gradients that are wanted; each of the last three may be NULL. */
+/* Gradients. grad_input, grad_weight and grad_bias may each be NULL: that one is not computed. */
 XPU_API xpu_status xpu_conv_backward(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *grad_output,
                                      const xpu_tensor *input, const xpu_tensor *weight,
                                      const xpu_tensor *grad_input, const xpu_tensor *grad_weight,

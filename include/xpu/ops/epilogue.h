@@ -1,8 +1,9 @@
-/* xpu/ops/epilogue.h: what a product or a convolution does to each number of its result on the way out.
+/* xpu/ops/epilogue.h: post-ops of a product or a convolution.
  *
  *     out = epilogue(combine(v, other))
  *
- * in the type of the sums, so that halves are rounded once. For floating dtypes. */
+ * A binary post-op, then an element-wise function, both in the accumulator's type: fp16 and bf16 results are
+ * rounded once. Floating dtypes only. */
 #ifndef XPU_OPS_EPILOGUE_H
 #define XPU_OPS_EPILOGUE_H
 
@@ -12,11 +13,11 @@
 extern "C" {
 #endif
 
-/* s0 and s1 are the ending's scalars. */
+/* Element-wise functions. s0 and s1 are the scalars of xpu_post_ops. */
 typedef enum xpu_epilogue {
     XPU_EPILOGUE_NONE,
     XPU_EPILOGUE_RELU, /* NaN stays NaN */
-    XPU_EPILOGUE_GELU, /* with erf */
+    XPU_EPILOGUE_GELU, /* exact, with erf */
     XPU_EPILOGUE_GELU_TANH,
     XPU_EPILOGUE_SILU, /* v / (1 + exp(-v)) */
     XPU_EPILOGUE_SIGMOID,
@@ -44,10 +45,13 @@ typedef struct xpu_ending {
     double scalar[2];
 } xpu_ending;
 
-/* The same by itself, for what was computed elsewhere: in place. `other` has the sizes and the dtype of `x`,
- * strides of 0 to broadcast, and is NULL where nothing is combined. What is combined is rounded to the dtype
- * before the epilogue here. Errors: XPU_ERROR_INVALID_ARGUMENT for tensors that don't fit each other and for
- * unknown enumerators, XPU_ERROR_NOT_SUPPORTED for dtypes that aren't floating. */
+/* The post-ops as an operation of their own, in place on `x`.
+ *
+ * other: same sizes and dtype as `x`; strides of 0 broadcast. NULL if `combine` is XPU_COMBINE_NONE.
+ * Unlike the fused form, the result of `combine` is rounded to the dtype before the element-wise function.
+ *
+ * Errors: XPU_ERROR_INVALID_ARGUMENT for tensors that don't match and for unknown enumerators.
+ * XPU_ERROR_NOT_SUPPORTED for dtypes that are not floating. */
 XPU_API xpu_status xpu_ending_apply(xpu_stream *stream, const xpu_ending *ending, const xpu_tensor *other,
                                     const xpu_tensor *x);
 
