@@ -1,15 +1,17 @@
-"""What documents at the root say of versions, commands and files is so."""
+"""The documents: versions, commands, files and links that they name exist, and they can be read."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import openxpu
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PARAGRAPH, LINE, ENTRY = 600, 1000, 60  # characters, characters, words
 MADE = ("build/", ".venv/", "dist/")  # not in the repository
 
 
@@ -40,3 +42,64 @@ def test_files_and_targets_that_it_names_are_there(page):
         if not name.startswith(MADE) and not (ROOT / name).exists() and not (page.parent / name).exists()
     }
     assert not missing
+
+
+def without_code(text: str) -> str:
+    """Return the text without its fenced blocks."""
+    return re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """Yield the paragraphs and list items; neither tables nor headings."""
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", without_code(text)):
+        lines = [line.strip() for line in block.splitlines() if not re.match(r"\s*(\||#|<!--)", line)]
+        if joined := " ".join(filter(None, lines)):
+            yield joined
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of its headings, as GitHub and the site make them."""
+    titles = re.findall(r"^#+ (.*)$", without_code(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paragraphs_and_lines_are_short(page):
+    text = page.read_text()
+    assert not [(len(p), p[:80]) for p in paragraphs(text) if len(p) > PARAGRAPH]
+    assert not [line[:80] for line in text.splitlines() if len(line) > LINE]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_resolve(page):
+    broken = []
+    text = re.sub(r"`[^`\n]*`", "", without_code(page.read_text()))
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text())):
+            broken.append(link)
+    assert not broken
+
+
+def test_known_issues_are_numbered_and_short():
+    text = (ROOT / "docs" / "known-issues.md").read_text()
+    entries = re.findall(r"^(\d+)\. (.*)$", text, re.MULTILINE)
+    assert [int(number) for number, _ in entries] == [*range(1, len(entries) + 1)]
+    for number, entry in entries:
+        assert len(entry.split()) <= ENTRY, number
+        assert all(f"**{part}" in entry for part in ("Affects**", "Workaround:**", "Bug:**")), number
+
+
+def test_the_readme_begins_with_the_two_commands():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 150
+    assert text.index("make run ") < text.index("make test ") < text.index("\n## ")
+
+
+def test_checks_find_what_they_look_for():
+    page = "# A b: c\n\nOne\ntwo.\n- three\n- four\n\n| a | b |\n\n```\n# code\n```\n1. five\n"
+    assert [*paragraphs(page)] == ["One two.", "- three", "- four", "1. five"]
+    assert anchors(page) == {"a-b-c"}
