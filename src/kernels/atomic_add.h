@@ -1,8 +1,9 @@
-/* Adding to floats or doubles that other work-items add to at the same time, so in any order. Doubles want
- * 64-bit atomics.
- *   XPU_ATOMIC_ADD(type, space, name)    makes name(place, v) for numbers in the address space `space`
- *   XPU_ATOMIC_ADD_GLOBAL(type, name)    the same for global memory, by the device's instruction where it is
- */
+/* Atomic addition to floats and doubles; concurrent additions happen in any order. Doubles need 64-bit
+ * atomics.
+ *   XPU_ATOMIC_ADD(type, space, name)    defines name(p, v) for the address space `space`, by compare and
+ *   swap
+ *   XPU_ATOMIC_ADD_GLOBAL(type, name)    the same for global memory, by the device's instruction if it has
+ *   one */
 #define XPU_ATOMIC_ADD(type, space, name) XPU_CAT(XPU_ATOMIC_ADD_, type)(space, name)
 #define XPU_ATOMIC_ADD_float(space, name) XPU_ATOMIC_ADD_SWAPPING(space, name, float, uint, atomic_cmpxchg)
 #define XPU_ATOMIC_ADD_double(space, name) XPU_ATOMIC_ADD_SWAPPING(space, name, double, ulong, atom_cmpxchg)

@@ -1,23 +1,17 @@
 /* Strided copies of E-byte elements (1, 2, 4 or 8) on CPUs.
  *
  * Launch: every kernel walks planes of two dimensions; dimension 0 of the range runs along rows of `to`,
- * dimension 2
- * counts the remaining (batch) dimensions. One of these options selects the algorithm:
+ * dimension 2 counts the remaining (batch) dimensions. One of these options selects the algorithm:
  *   TRANSPOSED    to[y][x] = from[x][y]. Both are contiguous in their last index and have at least
- *                 TRANSPOSE_SIZE
- *                 elements in both dimensions. Tiles of TRANSPOSE_SIZE² elements are transposed in
- *                 registers, so that
- *                 every row of a tile is one vector load and one vector store; power-of-two strides, which
- *                 map to
- *                 few cache sets, cost nothing extra. The last tile of a row or column overlaps the one
- *                 before it
- *                 and writes the same values.
+ *                 TRANSPOSE_SIZE elements in both dimensions. Tiles of TRANSPOSE_SIZE² elements are
+ *                 transposed in registers, so that every row of a tile is one vector load and one vector
+ *                 store; power-of-two strides, which map to few cache sets, cost nothing extra. The last tile
+ *                 of a row or column overlaps the one before it and writes the same values.
  *   INTERLEAVE    to[y * K + k] = from[k][y] with a constant K, so that the compiler shuffles vectors
  *   DEINTERLEAVE  to[k][y] = from[y * K + k], likewise
  *   ROWS          rows that are contiguous on both sides, copied as vectors
- *   STRIDED       any strides, element by element, which many CPUs run faster than gather instructions.
- *                 With STEP
- *                 (2, 3, 4) `to` is contiguous and `from` takes every STEP-th element; STEP=-1 reads
+ *   STRIDED       any strides, element by element, which many CPUs run faster than gather instructions. With
+ *                 STEP (2, 3, 4) `to` is contiguous and `from` takes every STEP-th element; STEP=-1 reads
  *                 backwards. */
 #include "copy.h"
 #include "copy_row.h"

@@ -1,5 +1,5 @@
-/* Copies of rows of E-byte elements (1, 2, 4 or 8) as vectors, for CPUs. T is the element type, V a vector
- * of N of them. */
+/* Copies of rows of E-byte elements (1, 2, 4 or 8) as vectors, for CPUs. T is the element type, V a vector of
+ * N of them. */
 #ifndef XPU_KERNELS_COPY_ROW_H
 #define XPU_KERNELS_COPY_ROW_H
 

@@ -1,12 +1,9 @@
-/* Connectionist temporal classification (Graves et al., 2006). The states of a sequence are its targets
- * with a blank
- * before each and after the last: 0 … 2 * length. A path stays in a state, advances by one, or skips the
- * blank
- * between two different targets.
+/* Connectionist temporal classification (Graves et al., 2006). The states of a sequence are its targets with
+ * a blank before each and after the last: 0 … 2 * length. A path stays in a state, advances by one, or skips
+ * the blank between two different targets.
  *
  * Options: T, fp32 or fp64 (also the type computed in); TARGET, dtype of the targets; those of row_group.h
- * with one
- * row group per work-group; BUILD_<kernel>. */
+ * with one row group per work-group; BUILD_<kernel>. */
 #include "ctc.h"
 #include "team.h"
 

@@ -1,6 +1,5 @@
 /* Deformable convolution: unfolds the input into the columns that the convolution multiplies, sampling
- * bilinearly at
- * offset positions; and the gradients. include/xpu/ops/deform.h has the formula.
+ * bilinearly at offset positions; and the gradients. include/xpu/ops/deform.h has the formula.
  *
  * Options: T, dtype; ACC, type computed in; BUILD_<kernel>.
  * Launch:

@@ -1,8 +1,8 @@
 /* Pairwise distances: y[i][j] = ||a[i] - b[j]||_p, and the gradient of a.
  *
  * Options: T, fp32 or fp64 (also the type computed in); one of NORM_ZERO, NORM_ONE, NORM_TWO, NORM_INF,
- * NORM_P; PAIRS,
- * the rows of one matrix with themselves, only i < j, packed; ROWS, rows of a tile; BUILD_<kernel>. */
+ * NORM_P; PAIRS, the rows of one matrix with themselves, only i < j, packed; ROWS, rows of a tile;
+ * BUILD_<kernel>. */
 #include "distance.h"
 
 #define ACC COMPUTED(T)

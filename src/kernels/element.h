@@ -1,4 +1,4 @@
-/* An element of E bytes (1, 2, 4, 8 or 16) that is moved and not looked at. */
+/* An opaque element of E bytes (1, 2, 4, 8 or 16), for kernels that only move data. */
 #ifndef XPU_KERNELS_ELEMENT_H
 #define XPU_KERNELS_ELEMENT_H
 typedef uchar element_1;

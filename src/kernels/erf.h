@@ -1,6 +1,6 @@
-/* erf(x) in fp32, to 1.08 ulp: below 0.92 x + x p(x²); above 1 - exp(q(|x|)), which reaches 1 at 3.95. The
- * polynomials were fitted for this file by weighted least squares in double precision; the error is the
- * largest seen over all floats. */
+/* erf(x) in fp32, to 1.08 ulp: for |x| < 0.92 as x + x p(x²), otherwise as 1 - exp(q(|x|)), which reaches 1
+ * at 3.95. The polynomials were fitted for this file by weighted least squares in double precision; the error
+ * is the largest over all floats. */
 #ifndef XPU_KERNELS_ERF_H
 #define XPU_KERNELS_ERF_H
 #include "exp.h"

@@ -1,5 +1,5 @@
-/* exp(x) for -87.3 < x <= 0 in fp32, to 1 ulp, as 2^n exp(r): in a few instructions where libraries call a
- * function. Below that range the result is not defined; NaN gives NaN. */
+/* exp(x) in fp32 for -87.3 < x <= 0, to 1 ulp: x = n ln 2 + r, 2^n exp(r) with a polynomial; a few inlined
+ * instructions instead of a library call. Below that range the result is undefined; NaN gives NaN. */
 #ifndef XPU_KERNELS_EXP_H
 #define XPU_KERNELS_EXP_H
 

@@ -2,9 +2,8 @@
  * Portable.
  *
  * Options:
- *   series      T, dtype; C, type computed in (INTEGER: long); S, type of the spacing: C, or a floating
- *               type for
- *               integers (WIDE: double). One work-item per element.
+ *   series      T, dtype; C, type computed in (INTEGER: long); S, type of the spacing: C, or a floating type
+ *               for integers (WIDE: double). One work-item per element.
  *   triangles   E, an unsigned integer type of the element's size (ulong2 for 16 bytes). Work-items are
  *               (column, row, batch). */
 #include "factory.h"

@@ -1,22 +1,16 @@
-/* Discrete Fourier transforms of rows, X[k] = Σ_j x[j] exp(-2πi jk / n). Swapping real and imaginary parts
- * of the input
- * and the output gives the inverse transform.
+/* Discrete Fourier transforms of rows, X[k] = Σ_j x[j] exp(-2πi jk / n). Swapping real and imaginary parts of
+ * the input and the output gives the inverse transform.
  *
  * Algorithm: Stockham's autosort FFT, n = r1 r2 …, one pass (launch) per factor. With `done` the product of
- * the factors
- * before, a pass takes n / r columns j of r values x[j + k n / r], multiplies them by the twiddle factors
- * exp(-2πi k (j mod done) / (done r)), transforms every column and stores it at (j / done) done r + j mod
- * done + k done.
- * Within a pass, columns stay in local memory and are transformed the same way with radices 2 to 13, whose
- * butterflies
- * are in registers. Input and output flags of a pass (fft.h) give the remaining transforms: real to
- * complex, complex to
- * real, and any length by Bluestein's algorithm, X[k] = c[k] Σ_j (x[j] c[j]) conj(c[k - j]), c[k] = exp(-πi
- * k² / n).
+ * the factors before, a pass takes n / r columns j of r values x[j + k n / r], multiplies them by the twiddle
+ * factors exp(-2πi k (j mod done) / (done r)), transforms every column and stores it at (j / done) done r + j
+ * mod done + k done. Within a pass, columns stay in local memory and are transformed the same way with
+ * radices 2 to 13, whose butterflies are in registers. Input and output flags of a pass (fft.h) give the
+ * remaining transforms: real to complex, complex to real, and any length by Bluestein's algorithm, X[k] =
+ * c[k] Σ_j (x[j] c[j]) conj(c[k - j]), c[k] = exp(-πi k² / n).
  *
  * Options besides those of fft_parts.h: HELD, values in local memory, FFT_VALUES_PER_ITEM for each of GROUP
- * work-items;
- * ROW_DIMS. */
+ * work-items; ROW_DIMS. */
 #define FLAGS p->flags
 #include "fft_parts.h"
 

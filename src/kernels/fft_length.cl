@@ -1,12 +1,9 @@
 /* A pass of fft.cl that is specialized for one length and keeps its values in registers. A work-item loads
- * the inputs of
- * its first butterflies and stores the outputs of its last; local memory exchanges values between two
- * stages. Loop
- * bounds, most addresses and most twiddle factors are compile-time constants.
+ * the inputs of its first butterflies and stores the outputs of its last; local memory exchanges values
+ * between two stages. Loop bounds, most addresses and most twiddle factors are compile-time constants.
  *
  * Options besides those of fft_parts.h: LENGTH = RADIX_0 * RADIX_1 * …, STAGES of them (the others are 1);
- * ITEMS,
- * work-items per column, each with up to EACH values; COLUMNS per work-group; DONE_1, set in the first
+ * ITEMS, work-items per column, each with up to EACH values; COLUMNS per work-group; DONE_1, set in the first
  * pass; ROW_DIMS. */
 #include "fft_parts.h"
 

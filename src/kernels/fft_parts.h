@@ -1,8 +1,8 @@
 /* Shared by fft.cl and fft_length.cl: roots of unity, butterflies, and the loads and stores of a pass.
  *
- * Options: IN, OUT, dtypes of real elements (complex ones are pairs of them); R, real type computed in;
- * PAIR, the dtype
- * of two R; IN_PAIR, OUT_PAIR, the dtypes of two IN and two OUT if they exist; FLAGS, the flags of fft.h. */
+ * Options: IN, OUT, dtypes of real elements (complex ones are pairs of them); R, real type computed in; PAIR,
+ * the dtype of two R; IN_PAIR, OUT_PAIR, the dtypes of two IN and two OUT if they exist; FLAGS, the flags of
+ * fft.h. */
 #include "fft.h"
 
 typedef COMPUTED(PAIR) number;

@@ -1,6 +1,5 @@
 /* Types, loads and stores (as prelude.cl has them for other dtypes) of the 8-bit floating dtypes. A kernel
- * source that
- * uses some of them is prefixed with this file and one XPU_FLOAT8(dtype) line for each. */
+ * source that uses some of them is prefixed with this file and one XPU_FLOAT8(dtype) line for each. */
 #include "float8.h"
 
 #define XPU_FLOAT8(t)                                                                            \

@@ -1,6 +1,5 @@
-/* Norms of many tensors in two launches: norm_parts reduces each group's chunk of a tensor, norm_whole
- * (group t) merges
- * the partial results of tensor t. Accumulates in fp32 (fp64 for f64).
+/* Norms of many tensors in two launches: norm_parts reduces each group's chunk of a tensor, norm_whole (group
+ * t) merges the partial results of tensor t. Accumulates in fp32 (fp64 for f64).
  *
  * Table rows (multi_tensor.h): tensor, result, index of its first partial, element count, first group.
  * Options: T, dtype; WIDE=1 for f64; ORDER: 1 Σ|x|, 2 sqrt(Σ x²), 0 max |x| (NaN propagates). */

@@ -1,11 +1,10 @@
 /* Samples an image at the positions of a grid, and the gradients. One work-item per grid position, for all
  * channels.
  *
- * In each dimension a position has TAPS neighbors with interpolation weights; the sample is the sum over
- * the products.
- * Options: T, dtype; ACC, type computed in; DIMS=2 or 3; one of LINEAR, NEAREST, CUBIC; one of ZEROS,
- * BORDER, REFLECTION
- * (padding mode); BUILD_<kernel>. */
+ * In each dimension a position has TAPS neighbors with interpolation weights; the sample is the sum over the
+ * products.
+ * Options: T, dtype; ACC, type computed in; DIMS=2 or 3; one of LINEAR, NEAREST, CUBIC; one of ZEROS, BORDER,
+ * REFLECTION (padding mode); BUILD_<kernel>. */
 #include "atomic_add.h"
 #include "grid_sample.h"
 

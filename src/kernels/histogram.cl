@@ -1,11 +1,10 @@
 /* Histogram: counts[bin(in[i])] += 1, or += weights[i].
  *
  * Algorithm: if all LOCAL_BINS bins fit, a work-group counts in local memory and adds its counts to global
- * memory at the
- * end; otherwise global atomics. Integer counts are deterministic; weighted sums are added in any order.
- * Options: T, dtype; BY_VALUE, an element is its own bin index, otherwise bins are uniform between `low`
- * and `high`, in
- * integers or, with REAL, in ACC; W, dtype of the weights, W_DOUBLE if double; LOCAL_BINS; LOCAL,
+ * memory at the end; otherwise global atomics. Integer counts are deterministic; weighted sums are added in
+ * any order.
+ * Options: T, dtype; BY_VALUE, an element is its own bin index, otherwise bins are uniform between `low` and
+ * `high`, in integers or, with REAL, in ACC; W, dtype of the weights, W_DOUBLE if double; LOCAL_BINS; LOCAL,
  * work-group size. */
 #include "atomic_add.h"
 #include "histogram.h"

@@ -1,5 +1,5 @@
-/* Parameters of the kernels that follow index tensors (index.cl, scatter.cl, nonzero.cl), and their walk
- * over the elements. */
+/* Parameters of the kernels that follow index tensors (index.cl, scatter.cl, nonzero.cl), and their walk over
+ * the elements. */
 #ifndef XPU_KERNELS_INDEX_H
 #define XPU_KERNELS_INDEX_H
 #include "fault.h"

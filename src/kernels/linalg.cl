@@ -1,6 +1,5 @@
 /* Blocked Cholesky and LU factorizations by panels, and triangular solves by blocks; the products between
- * panels are
- * gemm.cl's.
+ * panels are gemm.cl's.
  *
  * Options: T, dtype; R, real type of its parts; COMPLEX; GROUP, work-group size; BUILD_<kernel>. */
 #include "linalg.h"

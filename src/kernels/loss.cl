@@ -1,7 +1,6 @@
 /* Negative log likelihood: loss_k = -weight[t] * x[t] with t the target class of position k. The mean is
- * divided by the
- * sum of the weights. Targets equal to ignore_index don't count; targets out of range give NaN and are
- * reported.
+ * divided by the sum of the weights. Targets equal to ignore_index don't count; targets out of range give NaN
+ * and are reported.
  *
  * Options: T, TARGET, dtypes; those of row_group.h; BUILD_<kernel>. */
 #include "loss.h"

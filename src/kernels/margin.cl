@@ -1,5 +1,5 @@
-/* Multi-label margin loss: Σ over targets t and non-targets j of max(0, 1 - (x[t] - x[j])) / classes, and
- * its gradient.
+/* Multi-label margin loss: Σ over targets t and non-targets j of max(0, 1 - (x[t] - x[j])) / classes, and its
+ * gradient.
  *
  * Options: T, dtype; those of row_group.h; BUILD_<kernel>. */
 #include "margin.h"

@@ -1,11 +1,9 @@
 /* One launch over many tensors: a table tells a work-group which tensor and which chunk of it is its own.
  *
  * A row of the table is WIDTH words: the columns that the kernel needs per tensor (addresses, scalars), the
- * tensor's
- * element count, and the index of its first work-group. The table is in memory or, with INLINE=1, in the
- * parameters. A
- * work-group of LOCAL work-items handles LOCAL * STEPS elements or, with STEPS=0, p.chunk, which the launch
- * chooses. */
+ * tensor's element count, and the index of its first work-group. The table is in memory or, with INLINE=1, in
+ * the parameters. A work-group of LOCAL work-items handles LOCAL * STEPS elements or, with STEPS=0, p.chunk,
+ * which the launch chooses. */
 #ifndef XPU_KERNELS_MULTI_H
 #define XPU_KERNELS_MULTI_H
 #include "shared.h"

@@ -1,14 +1,11 @@
-/* Conversion between nested (jagged) tensors and padded ones; xpu/ops/nested.h says how offsets lead to
- * rows.
+/* Conversion between nested (jagged) tensors and padded ones; xpu/ops/nested.h says how offsets lead to rows.
  *   pad     padded[item][c0]…[r] = values[row(item, c0, …)][r], the padding value past an item's end
- *   unpad   values[row(item, c0, …)][r] = padded[item][c0]…[r], 0 past the end of `padded` in the last
- *           level
+ *   unpad   values[row(item, c0, …)][r] = padded[item][c0]…[r], 0 past the end of `padded` in the last level
  *
  * A segment is the rows of one index of the last level; it is contiguous on both sides.
  * Launch: a group copies BLOCK elements of one segment, or of each of `down` segments.
- * Options: E=1|2|4|8|16, bytes of an element; I=i64|i32, dtype of the offsets; LEVELS=1…5; UNPAD=0|1; TX,
- * TY, work-group
- * size along a segment and across segments (1 on CPUs); BLOCK. */
+ * Options: E=1|2|4|8|16, bytes of an element; I=i64|i32, dtype of the offsets; LEVELS=1…5; UNPAD=0|1; TX, TY,
+ * work-group size along a segment and across segments (1 on CPUs); BLOCK. */
 #include "nested.h"
 #include "element.h"
 #if TX == 1

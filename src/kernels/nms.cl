@@ -1,14 +1,12 @@
-/* Non-maximum suppression of boxes sorted by score: a box is removed if an earlier box that stays overlaps
- * it with an
- * intersection over union above the threshold.
+/* Non-maximum suppression of boxes sorted by score: a box is removed if an earlier box that stays overlaps it
+ * with an intersection over union above the threshold.
  *
  * Options: T, dtype; ACC, type computed in; LANES, work-items of nms_keep.
  * Launch:
  *   nms_covers   one work-item per box (`rows` boxes from `first` on) and word of 64 later boxes: a bit per
  *                overlap
- *   nms_keep     one work-group goes through the words: within a word the survivors are found serially,
- *                then the boxes
- *                that they overlap are removed from all later words */
+ *   nms_keep     one work-group goes through the words: within a word the survivors are found serially, then
+ *                the boxes that they overlap are removed from all later words */
 #include "nms.h"
 
 #if defined(BUILD_nms_covers)

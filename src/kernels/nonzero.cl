@@ -1,8 +1,6 @@
-/* nonzero_count: counts[w] = number of nonzero elements in chunk w.
- * nonzero_write: with counts[w] scanned to the number before chunk w, writes the coordinates of every
- * nonzero element to
- * out[index][dimension] (any strides, in elements), the last dimension fastest. Rows from `limit` on are
- * not written.
+/* nonzero_count: counts[w] = number of nonzero elements in chunk w. nonzero_write: with counts[w] scanned to
+ * the number before chunk w, writes the coordinates of every nonzero element to out[index][dimension] (any
+ * strides, in elements), the last dimension fastest. Rows from `limit` on are not written.
  *
  * One work-item per chunk. Options: T, dtype; KIND_c for complex; DIMS=0…16. */
 #include "index.h"

@@ -1,11 +1,9 @@
 /* Batch norm and group norm: statistics of sets of planes, reductions for the gradients, and their
  * application
- *   y = c0 dy + c1 (x - c2) + c3   with four coefficients per channel (batch norm) or per plane (group
- *                                  norm).
+ *   y = c0 dy + c1 (x - c2) + c3   with four coefficients per channel (batch norm) or per plane (group norm).
  *
  * Algorithm: one pass accumulates deviations from a shift close to the mean; the slices of a set are merged
- * with Chan's
- * formula in a fixed order, so that results are deterministic.
+ * with Chan's formula in a fixed order, so that results are deterministic.
  * Options: T, dtype of the tensors; GROUPED for group norm; WIDE, channels of a work-item; those of
  * row_group.h. */
 #include "norm_plane.h"

@@ -1,9 +1,8 @@
 /* Parameters of norm_plane.cl.
  *
  * The tensor is seen as planes of `length` contiguous elements or, channels last, as a matrix [positions,
- * channels]. A set
- * is what shares one mean: the planes first, first + step, … of one channel (batch norm) or one group
- * (group norm). */
+ * channels]. A set is what shares one mean: the planes first, first + step, … of one channel (batch norm) or
+ * one group (group norm). */
 #ifndef XPU_KERNELS_NORM_PLANE_H
 #define XPU_KERNELS_NORM_PLANE_H
 #include "shared.h"

@@ -1,17 +1,15 @@
 /* Layer norm  y = (x - mean) rstd w + b,  rstd = 1 / sqrt(mean of (x - mean)² + eps), along rows;
  * RMS norm    y = x rstd w,               rstd = 1 / sqrt(mean of x² + eps);
- * backward    dx = rstd (dy w - mean of (dy w) - xhat · mean of (dy w xhat)),  xhat = (x - mean) rstd
- *             (RMS norm: without the first mean),
- *             dw = sum over rows of dy xhat, db = sum over rows of dy.
+ * backward    dx = rstd (dy w - mean of (dy w) - xhat · mean of (dy w xhat)),  xhat = (x - mean) rstd,
+ *             RMS norm: without the first mean;
+ *             dw = sum over rows of dy xhat;  db = sum over rows of dy.
  *
- * Algorithm: the first pass computes the mean; the second computes its correction and the variance. Far
- * from zero, mean
- * plus correction needs more precision than ACC has, so the two are kept separately.
- * Options: T, dtype of the tensors; W, dtype of weight and bias; HAS_WEIGHT, HAS_BIAS, RMS; PARTIAL,
- * backward also
- * accumulates dw and db; those of row_group.h; REGISTERS, elements of a row that a lane keeps in registers
- * (0: the row
- * is read again in each pass); if VECTOR_SIZE > 1, T_BITS and W_BITS, types of a vector's size.
+ * Algorithm: the first pass computes the mean; the second computes its correction and the variance. Far from
+ * zero, mean plus correction needs more precision than ACC has, so the two are kept separately.
+ * Options: T, dtype of the tensors; W, dtype of weight and bias; HAS_WEIGHT, HAS_BIAS, RMS; PARTIAL, backward
+ * also accumulates dw and db; those of row_group.h; REGISTERS, elements of a row that a lane keeps in
+ * registers (0: the row is read again in each pass); if VECTOR_SIZE > 1, T_BITS and W_BITS, types of a
+ * vector's size.
  * Launch: one row group per row, or per p.rows_per_row_group consecutive rows. */
 #include "norm_row.h"
 #include "team.h"

@@ -1,8 +1,8 @@
 /* Optimizer steps for many tensors; formulas in xpu/ops/optim.h, table rows as the structs there
  * (multi_tensor.h).
  *
- * Options: T=f16|bf16|f32|f64, WIDE=1 for f64; STEP_adam|sgd|adagrad|unscale|update_scale;
- * DECOUPLED, AMSGRAD, MOMENTUM, NESTEROV, FIRST: 0 or 1. */
+ * Options: T=f16|bf16|f32|f64, WIDE=1 for f64; STEP_adam|sgd|adagrad|unscale|update_scale; DECOUPLED,
+ * AMSGRAD, MOMENTUM, NESTEROV, FIRST: 0 or 1. */
 #include "multi.h"
 
 typedef STORED(T) stored;

@@ -1,18 +1,14 @@
 /* Max and average pooling, and the gradients. Backward gathers: an input position visits the windows that
- * contain it, so
- * that no two work-items write the same element and the result is deterministic. On CPUs one work-item
- * scatters the
- * gradients of a whole plane, which is deterministic, too, and less work.
+ * contain it, so that no two work-items write the same element and the result is deterministic. On CPUs one
+ * work-item scatters the gradients of a whole plane, which is deterministic, too, and less work.
  *
  * Windows: o * stride - pad + k * dilation for k < window;
  *   ADAPTIVE     from floor(o * in / out) to ceil((o + 1) * in / out)
- *   FRACTIONAL   from floor((o + u) alpha) - floor(u alpha), u the sample of the plane and dimension, alpha
- *                =
+ *   FRACTIONAL   from floor((o + u) alpha) - floor(u alpha), u the sample of the plane and dimension, alpha =
  *                (in - window) / (out - 1); the last window is at the end
  * Options: T, dtype; ACC, type computed in; MASK, the integer type of its size; MAXIMUM; ADAPTIVE;
- * FRACTIONAL; LAST
- * (position.h); BUILD_<kernel>. NaN is larger than everything; of equal elements the first one is the
- * maximum. */
+ * FRACTIONAL; LAST (position.h); BUILD_<kernel>. NaN is larger than everything; of equal elements the first
+ * one is the maximum. */
 #include "pool.h"
 #include "position.h"
 

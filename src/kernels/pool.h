@@ -1,6 +1,5 @@
 /* Parameters of pool.cl. Tensors are [batch, channels, depth, height, width], or [batch, depth, height,
- * width, channels];
- * arrays below are in the order depth, height, width. */
+ * width, channels]; arrays below are in the order depth, height, width. */
 #ifndef XPU_KERNELS_POOL_H
 #define XPU_KERNELS_POOL_H
 #include "shared.h"

@@ -1,8 +1,6 @@
 /* Positions in tensors [batch, channels, depth, height, width] or, with LAST, [batch, depth, height, width,
- * channels].
- * Dimension 0 of the range runs along width (LAST: channels), dimension 1 (`rows` work-items) along all
- * others. `p` is the
- * kernel's parameter struct. */
+ * channels]. Dimension 0 of the range runs along width (LAST: channels), dimension 1 (`rows` work-items)
+ * along all others. `p` is the kernel's parameter struct. */
 
 /* Declares this work-item's position at[3] in a tensor of `size` (in or out), and its channel and batch
  * entry. */

@@ -1,5 +1,5 @@
-/* The start of every kernel source: types, loads and stores, addresses, group indices, random bits.
- * The host prepends `#define XPU_HAS_…` lines for the device's capabilities:
+/* The start of every kernel source: types, loads and stores, addresses, group indices, random bits. The host
+ * prepends `#define XPU_HAS_…` lines for the device's capabilities:
  *   XPU_HAS_FP64, XPU_HAS_FP16, XPU_HAS_SUBGROUPS, XPU_HAS_INLINE_PTX, XPU_HAS_PTX_BF16, XPU_HAS_PTX_FP8,
  *   XPU_HAS_BLOCK_OFFSETS (2D block reads take immediate offsets), XPU_IS_CPU, XPU_IS_NVIDIA,
  *   XPU_IS_INTEL_GPU,

@@ -2,18 +2,16 @@
  *
  * Options:
  *   OUT=f32, OUT_f32   dtype of the output; IN=f16, dtype of the input if there is one
- *   DIST               UNIFORM NORMAL LOG_NORMAL EXPONENTIAL CAUCHY GEOMETRIC BERNOULLI
- *                      PROBABILITIES (Bernoulli, by the input) INTEGERS INTEGERS64 DROPOUT
- *                      GAMMA POISSON BINOMIAL (by the inputs; rejection.h)
+ *   DIST               UNIFORM NORMAL LOG_NORMAL EXPONENTIAL CAUCHY GEOMETRIC BERNOULLI PROBABILITIES
+ *                      (Bernoulli, by the input) INTEGERS INTEGERS64 DROPOUT GAMMA POISSON BINOMIAL (by the
+ *                      inputs; rejection.h)
  *   STRIDED            operands have strides; otherwise all are contiguous
  *   WIDE               computes in fp64, from 64 random bits
- * Integers are floor(range * x) with a random fraction x of 64 bits (96 bits for ranges above 2^32), so
- * that for ranges
- * below 2^32 probabilities differ by at most 2^-32. The lowest 32 bits of x are only drawn if they can
- * change the result.
+ * Integers are floor(range * x) with a random fraction x of 64 bits (96 bits for ranges above 2^32), so that
+ * for ranges below 2^32 probabilities differ by at most 2^-32. The lowest 32 bits of x are only drawn if they
+ * can change the result.
  * Launch: a work-group of RANDOM_GROUP work-items makes 4 * RANDOM_GROUP elements; the four of a work-item
- * are
- * RANDOM_GROUP apart, so that adjacent work-items store to adjacent addresses. */
+ * are RANDOM_GROUP apart, so that adjacent work-items store to adjacent addresses. */
 #include "random.h"
 
 #define UNIFORM 1

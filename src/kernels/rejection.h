@@ -1,8 +1,7 @@
 /* Distributions that draw a variable number of random words: gamma (Marsaglia and Tsang, 2000), Poisson and
- * binomial
- * (Hörmann's transformed rejection, PTRS and BTRS, 1993; small parameters directly). Each element has its
- * own Philox
- * subsequence. random.cl, which includes this, defines `real`, REAL, open0, open1 and normal. */
+ * binomial (Hörmann's transformed rejection, PTRS and BTRS, 1993; small parameters directly). Each element
+ * has its own Philox subsequence. random.cl, which includes this, defines `real`, REAL, open0, open1 and
+ * normal. */
 
 typedef struct words {
     ulong seed, sequence, counter;

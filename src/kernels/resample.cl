@@ -1,11 +1,10 @@
 /* Resampling by nearest, (bi-, tri-)linear and (bi)cubic interpolation, and padding by reflection or
- * replication; and the
- * gradients. Backward gathers: an input position visits the output positions that may have read it.
+ * replication; and the gradients. Backward gathers: an input position visits the output positions that may
+ * have read it.
  *
  * An output position reads, in each dimension, TAPS input positions with weights.
  * Options: T, dtype; ACC, type of the weights; LAST (position.h); one of NEAREST, NEAREST_EXACT, LINEAR,
- * CUBIC, REFLECT,
- * REPLICATE; BUILD_<kernel>. */
+ * CUBIC, REFLECT, REPLICATE; BUILD_<kernel>. */
 #include "resample.h"
 #include "position.h"
 

@@ -1,14 +1,11 @@
 /* Antialiased resampling along one dimension: the filter is stretched to the width of an output position in
- * the input.
- * Output position o is centered at scale * (o + 1/2); input position i has the weight filter((i + 1/2 -
- * center) / s) with
- * s = max(scale, 1). Weights are divided by their sum, which is smaller at the borders.
+ * the input. Output position o is centered at scale * (o + 1/2); input position i has the weight filter((i +
+ * 1/2 - center) / s) with s = max(scale, 1). Weights are divided by their sum, which is smaller at the
+ * borders.
  *
- * Options: SRC, DST, dtypes; DST_BYTE, DST is uint8; ACC, type computed in (ACC_IS_DOUBLE); INNER,
- * dimension 0 of the
- * range runs along `inner` instead of along the resampled dimension; FILTER_LINEAR, FILTER_CUBIC or
- * FILTER_LANCZOS;
- * BUILD_<kernel>. */
+ * Options: SRC, DST, dtypes; DST_BYTE, DST is uint8; ACC, type computed in (ACC_IS_DOUBLE); INNER, dimension
+ * 0 of the range runs along `inner` instead of along the resampled dimension; FILTER_LINEAR, FILTER_CUBIC or
+ * FILTER_LANCZOS; BUILD_<kernel>. */
 #include "resample_filter.h"
 
 #define SCALE ((ACC)p.scale + (ACC)p.scale_rest)

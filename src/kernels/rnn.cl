@@ -1,6 +1,5 @@
 /* The pointwise part of LSTM and GRU cells; formulas in xpu/ops/rnn.h. One work-item per element of the
- * hidden state.
- * T=<floating dtype>; half-precision dtypes are computed in fp32. Portable. */
+ * hidden state. T=<floating dtype>; half-precision dtypes are computed in fp32. Portable. */
 #include "rnn.h"
 
 typedef COMPUTED(T) real;

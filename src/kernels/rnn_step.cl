@@ -2,24 +2,19 @@
  * xpu/ops/rnn.h.
  *   forward    product = previous states × hidden weights, transposed; then the cell
  *   BACKWARD   product = gradients of the next step's gates × hidden weights (the gradient of this step's
- *              hidden
- *              state); then the cell's gradients. Rows that this step lacks end here: their gradient is the
- *              one of
- *              the initial state.
+ *              hidden state); then the cell's gradients. Rows that this step lacks end here: their gradient
+ *              is the one of the initial state.
  *
  * Launch: a work-group has ROWS rows and UNITS hidden units, with all PARTS columns of the product that
- * belong to a unit
- * (a gate each forward, one backward). Its work-items split the depth; their partial sums are reduced in
- * local memory,
- * and from there on a work-item has one unit of one row. Weights are read along the depth (transposed for
- * gradients).
+ * belong to a unit (a gate each forward, one backward). Its work-items split the depth; their partial sums
+ * are reduced in local memory, and from there on a work-item has one unit of one row. Weights are read along
+ * the depth (transposed for gradients).
  * Options: T=<floating dtype>, half-precision computed in fp32; LSTM, GRU, RNN_TANH or RNN_RELU; GATES;
- * BACKWARD=0|1;
- * ROWS, UNITS; and
- *   portable        ALIGNED=1, rows can be read four elements at a time; SIDE, SIDE_UNITS, rows and units
- *                   of a work-item
- *   matrix engine   MATRIX_T, as T; rows are aligned to 16 bytes, ROWS is a multiple of 16 and UNITS *
- *                   PARTS of 8 */
+ * BACKWARD=0|1; ROWS, UNITS; and
+ *   portable        ALIGNED=1, rows can be read four elements at a time; SIDE, SIDE_UNITS, rows and units of
+ *                   a work-item
+ *   matrix engine   MATRIX_T, as T; rows are aligned to 16 bytes, ROWS is a multiple of 16 and UNITS * PARTS
+ *                   of 8 */
 #include "rnn.h"
 
 typedef COMPUTED(T) real;

@@ -1,10 +1,8 @@
-/* Region-of-interest pooling and alignment, and the gradient of the image; formulas in
- * include/xpu/ops/roi.h.
+/* Region-of-interest pooling and alignment, and the gradient of the image; formulas in include/xpu/ops/roi.h.
  * One work-item per bin, for CHANNELS_PER_ITEM channels.
  *
  * Options: T, dtype; ACC, type computed in; ALIGN (mean of bilinear samples), MAXIMUM or MEAN (of whole
- * elements);
- * POSITION_SENSITIVE (each bin reads its own channel; CHANNELS_PER_ITEM is 1); BUILD_<kernel>. */
+ * elements); POSITION_SENSITIVE (each bin reads its own channel; CHANNELS_PER_ITEM is 1); BUILD_<kernel>. */
 #include "atomic_add.h"
 #include "roi.h"
 

@@ -1,6 +1,5 @@
 /* Rows of three tensors whose shapes differ only in the dimension worked along: a row is that dimension at
- * one position of
- * all others. Strides count elements. Option: ROW_DIMS, the number of other dimensions. */
+ * one position of all others. Strides count elements. Option: ROW_DIMS, the number of other dimensions. */
 #ifndef XPU_KERNELS_ROW_WALK_H
 #define XPU_KERNELS_ROW_WALK_H
 #include "shared.h"

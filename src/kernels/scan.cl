@@ -1,14 +1,12 @@
 /* Scans y[k] = x[0] ∘ … ∘ x[k]. Portable.
  *   scan_columns   one work-item per row, for many rows
- *   scan_rows      one work-group per chunk, tile by tile: a work-item scans ITEMS elements in registers,
- *                  the group scans
- *                  the work-items' totals in local memory. LOCAL=1 (CPUs): one work-item, element by
- *                  element
+ *   scan_rows      one work-group per chunk, tile by tile: a work-item scans ITEMS elements in registers, the
+ *                  group scans the work-items' totals in local memory. LOCAL=1 (CPUs): one work-item, element
+ *                  by element
  *   scan_totals    only the total of a chunk; scan_carries then turns totals into exclusive prefixes
  * Options: IN, OUT, dtypes; A, type computed in; A_FLOAT, A_COMPLEX as they apply; INDEXED, with an index
- * output;
- * DOUBLE_WORD, sums and products carry twice the precision (double_word.h); ROW_DIMS; LOCAL. The functions
- * scan_identity and scan_combine follow this file. */
+ * output; DOUBLE_WORD, sums and products carry twice the precision (double_word.h); ROW_DIMS; LOCAL. The
+ * functions scan_identity and scan_combine follow this file. */
 #include "scan.h"
 
 #ifdef A_FLOAT

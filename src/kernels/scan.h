@@ -1,6 +1,5 @@
 /* Parameters of the scan kernels. A row is the scanned dimension at one position of the others; it is split
- * into `chunks`
- * chunks of `chunk` elements. Strides count elements. */
+ * into `chunks` chunks of `chunk` elements. Strides count elements. */
 #ifndef XPU_KERNELS_SCAN_H
 #define XPU_KERNELS_SCAN_H
 #include "row_walk.h"

@@ -1,7 +1,6 @@
 /* Binary search, one work-item per value.
  *   search      out = number of elements of the sorted sequence that are less than the value; with `right`,
- *               less or
- *               equal. NaN is greater than all other values.
+ *               less or equal. NaN is greater than all other values.
  *   is_member   out = is the value in the sequence? (`right`: is it not?)
  * Options: T, dtype; OUT, dtype of the positions. */
 #include "search.h"

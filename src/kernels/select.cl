@@ -1,18 +1,15 @@
 /* k-th smallest elements of rows, medians, and modes.
  *
  * Algorithm: radix select. Elements map to unsigned keys with the same order; from the highest 8-bit digit
- * down, a
- * histogram of the elements that match the prefix so far gives the next digit. Of equal elements the first
- * one is
- * taken. NaN is greater than all other values.
+ * down, a histogram of the elements that match the prefix so far gives the next digit. Of equal elements the
+ * first one is taken. NaN is greater than all other values.
  *   select_row                                one work-group per row
  *   select_count, _pick, _find, _store        several work-groups per row: count (per digit), pick (per
  *   row), find, store
  *   mode_row                                  sorted rows: the longest run; of equally long runs, the
  *   smallest value
- * Options: T, dtype, T_FLOAT; BITS of a key: 8, 16, 32 or 64; SIGNED; WHICH: 0 k-th, 1 median (NaN if the
- * row has one),
- * 2 median of the non-NaN elements. LOCAL, work-group size. */
+ * Options: T, dtype, T_FLOAT; BITS of a key: 8, 16, 32 or 64; SIGNED; WHICH: 0 k-th, 1 median (NaN if the row
+ * has one), 2 median of the non-NaN elements. LOCAL, work-group size. */
 #include "select.h"
 
 #define GROUP_KERNEL __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel

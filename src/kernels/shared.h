@@ -1,5 +1,5 @@
-/* Types for the parameter structs that host and kernel both include. Order members from large to small
- * and pad to 8 bytes, so that both compilers lay them out alike. */
+/* Types of the parameter structs that host and kernels both include. Order members from large to small and
+ * pad to 8 bytes, so that both compilers use the same layout. */
 #ifndef XPU_KERNELS_SHARED_H
 #define XPU_KERNELS_SHARED_H
 #ifdef __OPENCL_VERSION__

@@ -1,4 +1,4 @@
-/* Sixteen numbers beside each other, on processors. Wants T: f16, bf16 and f32 as fp32, or f64. */
+/* Loads and stores of 16 contiguous elements on CPUs. Option: T: f16, bf16 and f32 (as fp32), or f64. */
 #ifndef XPU_KERNELS_SIXTEEN_H
 #define XPU_KERNELS_SIXTEEN_H
 #ifdef XPU_HAS_FP64

@@ -3,11 +3,9 @@
  * backward     dx = (dy - Σ dy y) y;  log: dx = dy - exp(y) Σ dy;  along one dimension.
  *
  * Options: IN and OUT, dtypes read (x; dy, y) and written (y; dx); ACC; LOG; MASKED; those of row_group.h;
- * OWN_BF16, IN
- * and OUT are bf16; REGISTERS, elements that a lane keeps in registers (0: each pass reads the row again);
- * if
- * VECTOR_SIZE > 1, IN_BITS and OUT_BITS, types of a vector's size.
- * A row that is all -inf, or contains NaN or +inf, gives NaN as the formula does. */
+ * OWN_BF16, IN and OUT are bf16; REGISTERS, elements that a lane keeps in registers (0: each pass reads the
+ * row again); if VECTOR_SIZE > 1, IN_BITS and OUT_BITS, types of a vector's size. A row that is all -inf, or
+ * contains NaN or +inf, gives NaN as the formula does. */
 #include "softmax.h"
 #include "team.h"
 

@@ -1,8 +1,7 @@
 /* Stable sort of rows. Portable.
  *   sort_tiles   one work-group per tile of TILE elements: bitonic sort by (key, position), hence stable
  *   sort_merge   one work-item per element: runs of `run` become runs of 2 * run; an element finds its rank
- *                in the other
- *                run by binary search
+ *                in the other run by binary search
  *   sort_store   one work-item per element of the outputs
  * Options: T, dtype; T_FLOAT; DESCENDING; ROW_DIMS; LOCAL (of sort_tiles; TILE is twice that). */
 #include "sort.h"

@@ -1,6 +1,5 @@
 /* Parameters of the sort kernels. Between passes the rows are contiguous in `keys` (the input's dtype) and
- * `positions`
- * (i32); passes alternate between two such buffers. */
+ * `positions` (i32); passes alternate between two such buffers. */
 #ifndef XPU_KERNELS_SORT_H
 #define XPU_KERNELS_SORT_H
 #include "row_walk.h"

@@ -1,7 +1,7 @@
 /* Sparse tensors; formulas in xpu/ops/sparse.h. Portable. One of:
  *   KEYS      sparse_keys: linear index of every coordinate; one work-item per key
- *   SEARCH    sparse_search: binary search; one work-item per key; I, O, dtypes of keys and positions (i32
- *             or i64)
+ *   SEARCH    sparse_search: binary search; one work-item per key; I, O, dtypes of keys and positions (i32 or
+ *             i64)
  *   REDUCE    sparse_reduce: one work-item per result; T, dtype, KIND_b|i|u|f|c,
  *             REDUCTION_SUM|MAXIMUM|PRODUCT
  *   PRODUCT   sparse_product: one work-item per result; T, dtype, COMPLEX_T, FLOAT_T, DOUBLE_T; I, dtype of

@@ -1,9 +1,10 @@
-/* A team: the work-items that share a row, a plane or a column block, and what they reduce together.
+/* Row groups: the work-items that share a row, a plane or a column block, and their reductions.
  *
- * Options: LANES, work-items in a team, a power of two; TEAM_SUBGROUP, a team is one subgroup; without it a
- * team reduces through local memory, on NVIDIA's GPUs by warps first. A work-group holds TEAMS teams, more
- * than one only of teams that are one subgroup or warp.
- * ACC is the type computed in. Every lane gets the result; every lane of the team must take part. */
+ * Options: LANES, work-items of a row group, a power of two; ROW_GROUP_IS_SUBGROUP, a row group is one
+ * subgroup, otherwise it reduces through local memory, on NVIDIA GPUs by warps first; SUBGROUPS, row groups
+ * per work-group, more than one only if each is one subgroup or warp; ACC, type computed in (default float).
+ * Work-groups are (LANES, SUBGROUPS, 1). Reductions return the result in every lane; all lanes of the row
+ * group must take part. */
 #ifndef ACC
 #define ACC float
 #endif
@@ -76,7 +77,7 @@ TEAM_TREE(team_sum, TEAM_ADD)
 TEAM_TREE(team_max, fmax)
 #endif
 
-/* Two sums at once: where that saves barriers. */
+/* Two sums at once, which saves barriers. */
 #if defined TEAM_WARPS && TEAM_WARPS > 1
 #define TEAM_SUM_BOTH(a, b)                                                                                  \
     TEAM_BUTTERFLY(a, XPU_WARP, TEAM_ADD)                                                                    \
@@ -97,14 +98,15 @@ TEAM_TREE(team_max, fmax)
     b = TEAM_SUM(b);
 #endif
 
-/* The rows' length; LENGTH where the kernel is for that alone. */
+/* The length of rows: the constant LENGTH if the kernel is specialized. */
 #ifdef LENGTH
 #define ROW_LENGTH LENGTH
 #else
 #define ROW_LENGTH p.length
 #endif
 
-/* BODY for each i in 0 … n-1, lane by lane; the loop's bound is the same for all lanes. */
+/* BODY for each i in 0 … n - 1, strided over the lanes. The main loop has a uniform bound, so it needs no
+ * masks. */
 #define TEAM_EACH(i, n, BODY)                                                                                \
     {                                                                                                        \
         size_t team_base_ = 0;                                                                               \
@@ -117,10 +119,10 @@ TEAM_TREE(team_max, fmax)
             BODY                                                                                             \
         }                                                                                                    \
     }
-/* The same for sums: DO(i, k) adds element i to the accumulators number k, TEAM_OF(v, k), of four where lanes
- * are few, so that an addition doesn't wait for the one before. TEAM_FOUR declares them; FOLD, a TEAM_FOLD
- * of each, empties them after a long part, so that errors don't grow with the row; TEAM_TOTAL adds up a
- * lane's. */
+/* The same for sums: DO(i, k) adds element i to accumulator k of four, ACCUMULATOR(v, k); four accumulators
+ * break the dependency between additions where lanes are few. DECLARE_ACCUMULATORS declares them; FOLD, a
+ * FLUSH_ACCUMULATORS of each, adds them to the total after each segment, so that rounding errors don't grow
+ * with the row; ACCUMULATORS_TOTAL is the sum of a lane. */
 #define TEAM_FOUR(v) ACC v##_four[4] = {0, 0, 0, 0}, v##_parts = 0;
 #define TEAM_OF(v, k) v##_four[k]
 #define TEAM_FOUR_SUM(v) ((TEAM_OF(v, 0) + TEAM_OF(v, 1)) + (TEAM_OF(v, 2) + TEAM_OF(v, 3)))
@@ -147,8 +149,9 @@ TEAM_TREE(team_max, fmax)
         if (team_base_ + LANE < team_end_) { DO(team_base_ + LANE, 0) }                                      \
         if (team_end_ - team_first_ >= TEAM_PART / 8) { FOLD }                                               \
     }
-/* The same where the row is held in registers: at most REGISTERS elements a lane, r counts them. With PACK
- * above 1 a lane's elements are packs of neighbours, n is a multiple of it, and rows are aligned to packs. */
+/* The same for a row in registers: at most REGISTERS elements per lane, counted by r. If VECTOR_SIZE > 1, a
+ * lane has vectors of contiguous elements, n is a multiple of VECTOR_SIZE, and rows are aligned to vectors.
+ */
 #ifndef PACK
 #define PACK 1
 #endif
@@ -161,10 +164,9 @@ TEAM_TREE(team_max, fmax)
             BODY                                                                                             \
         }                                                                                                    \
     }
-/* DO(i, k) for each of them, as in TEAM_ADD_UP. */
+/* DO(i, k) for each of them, as in ROW_GROUP_ACCUMULATE. */
 #define TEAM_HELD_ADD_UP(n, DO) TEAM_HELD(i_, r_, n, DO(i_, r_ % 4))
-/* held[r] = element i of x, and y's element i = held[r], a pack at a time; t is the dtype, `bits` a type of
- * a pack's size. */
+/* Vector loads held[r] = x[i] and stores y[i] = held[r]; t is the dtype, `bits` a type of a vector's size. */
 #if PACK > 1
 #define TEAM_PACKS(i, c, n, BODY)                                                                            \
     _Pragma("unroll") for (size_t c = 0; c < REGISTERS; c += PACK) {                                         \

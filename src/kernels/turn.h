@@ -1,4 +1,7 @@
-/* Squares of TURN x TURN elements, 8 or 16, that are turned in registers, a row a vector. Wants TURN. */
+/* Register transpose of a TRANSPOSE_SIZE x TRANSPOSE_SIZE tile (8 or 16), a row per vector.
+ *
+ * Options: TRANSPOSE_SIZE. Algorithm: log2(TRANSPOSE_SIZE) steps; step n swaps the off-diagonal n x n blocks
+ * of every 2n x 2n block by interleaving two rows. */
 #if TURN == 8
 #define FIRST_1(a, b) a.s0, b.s0, a.s2, b.s2, a.s4, b.s4, a.s6, b.s6
 #define SECOND_1(a, b) a.s1, b.s1, a.s3, b.s3, a.s5, b.s5, a.s7, b.s7
@@ -19,7 +22,7 @@
 #define SECOND_8(a, b) a.s89abcdef, b.s89abcdef
 #endif
 
-/* Off the diagonal, the squares of n x n change places in all squares of 2n x 2n. `row`: TURN vectors of type
+/* Step n: swaps the off-diagonal n x n blocks of every 2n x 2n block. `row`: TRANSPOSE_SIZE vectors of type
  * V. */
 #define EXCHANGE(row, V, n)                                                                                  \
     _Pragma("unroll") for (int i = 0; i < TURN; i++) if (!(i & (n))) {                                       \

@@ -1,6 +1,6 @@
-/* Numbers with twice the digits of A, a real or complex floating type: the unevaluated sum of hi and lo
- * (Dekker 1971; Knuth's sum, the product by fma). Where hi is infinite or NaN it is the number. Of integers
- * lo is 0. */
+/* Double-word arithmetic on A, a real or complex floating type: a value is the unevaluated sum hi + lo, which
+ * has twice the precision of A (Dekker, 1971; sums by Knuth's two-sum, products by fma). If hi is infinite or
+ * NaN, it is the value. For integers, lo is 0. */
 typedef struct {
     A hi, lo;
 } twice;
@@ -25,7 +25,7 @@ static inline twice twice_plus(twice a, twice b) {
     const A sum = a.hi + b.hi, of_b = sum - a.hi;
     return make_twice(sum, ((a.hi - (sum - of_b)) + (b.hi - of_b)) + (a.lo + b.lo));
 }
-/* The product of numbers that have the digits of A. */
+/* The exact product of two A. */
 static inline twice twice_product(A a, A b) {
 #pragma OPENCL FP_CONTRACT OFF
 #ifdef A_COMPLEX

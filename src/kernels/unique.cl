@@ -2,8 +2,7 @@
  *   unique_tiles, unique_merge   sort rows lexicographically (positions only). Stable; NaN is greater than
  *                                all others
  *   unique_heads                 ids[i] = does sorted row i differ from row i - 1? 0 for the first: the
- *                                inclusive scan
- *                                gives the ids. NaN differs from NaN
+ *                                inclusive scan gives the ids. NaN differs from NaN
  *   unique_store                 stores each row's id at the row's original position, and the first row of
  *                                each id
  *   unique_counts                number of rows of each id

@@ -1,9 +1,10 @@
-/* Addresses of blocks of a surface that stay in registers, for Intel's units of 16 lanes. The compiler keeps
- * those of its documented reads, but one for each place and for longer than there are registers, not those of
- * its requests to the cache, and where reads have no offsets of their own (PVC) none that was changed while a
- * read of it was under way. So these are the functions that it knows such addresses by ("address payloads";
- * its own library of kernels uses them): they are older than cl_intel_subgroup_2d_block_io. `matrix_units.cl`
- * has their meaning. Wants matrix_xmx.h. */
+/* Block addresses in registers ("address payloads") for 2D block reads of XMX (16 lanes).
+ *
+ * Why: for its documented block reads the compiler keeps one address per read position, for longer than
+ * registers last; it keeps none for prefetches; and on GPUs whose reads have no immediate offsets (PVC) it
+ * keeps no address that is changed while a read of it is in flight. These functions, which Intel's own kernel
+ * library uses, make the addresses explicit; they are older than cl_intel_subgroup_2d_block_io.
+ * xmx_emulation.cl defines their meaning. Include after matrix_xmx.h. */
 
 #ifdef MATRIX_EMULATED
 #define PAYLOAD(p) (&(p))

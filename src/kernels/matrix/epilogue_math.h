@@ -1,6 +1,8 @@
-/* A number on its way out: ended() is epilogue(combine(v, other)). -DCOMBINE and -DEPILOGUE: the numbers of
- * xpu_combine and xpu_epilogue (xpu/ops/epilogue.h), left out where there is none. Wants ending_t, and
- * DOUBLE_T, 1 where that is double; of other types than float and double there is no epilogue. */
+/* Post-ops: apply_post_ops(p, v, other) = epilogue(combine(v, other)).
+ *
+ * Options: COMBINE, EPILOGUE, the values of xpu_combine and xpu_epilogue (xpu/ops/epilogue.h); undefined if
+ * there is none. The includer defines post_ops_t, the type computed in, and DOUBLE_T, 1 if that is double;
+ * types other than float and double have no epilogue. */
 #if EPILOGUE == 2 && !DOUBLE_T
 #include "erf.h"
 #endif

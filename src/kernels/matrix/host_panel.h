@@ -1,13 +1,13 @@
-/* host_panel: matrices written down as fp32 in panels of sixteen columns, on
- * processors. Wants T: f32, f16 or bf16. */
+/* host_pack_panel: packs a matrix as fp32 into panels of 16 columns, for CPU kernels. Option: T: f32, f16 or
+ * bf16. */
 #include "sixteen.h"
 
 #define TURN 16
 #include "turn.h"
 
-/* panel[column / 16][k][column % 16] = M[k][column] of `depth` x `columns`, 0 in columns beyond the last; a
- * panel has room for `room` k. M begins at `from`, has its next k `down` and its next column `across`
- * elements on; `k_fast`: `down` is 1. */
+/* panel[column / 16][k][column % 16] = M[k][column] for a `depth` x `columns` matrix, 0 in columns past the
+ * last; a panel has space for `room` rows k. M starts at `from` with strides `down` (k) and `across`
+ * (columns); `k_major`: `down` is 1. */
 static inline void host_pack(__local float *panel, int room, __global const STORED(T) * from, long down,
                              long across, bool k_fast, int depth, int columns) {
     for (int n = 0; n < columns; n += 16) {

@@ -1,5 +1,5 @@
-/* Work-groups of a launch that agree on which of them comes last: it finds what all the others wrote, in the
- * same launch (xpu_workspace_counters). */
+/* "Last work-group" detection: the work-groups of a launch increment a counter, and the last one sees what
+ * all the others wrote in the same launch (xpu_workspace_counters). The counter is reset to 0. */
 static inline void fence_for_groups(void) {
 #ifdef XPU_HAS_INLINE_PTX
     __asm__ volatile("membar.gl;" : : : "memory");
@@ -10,12 +10,13 @@ static inline void fence_for_groups(void) {
 #endif
 }
 
-/* All work-items of `count` groups call it once they have written; in one group it is true, which leaves the
- * counter 0. `room`: a number of the group's. */
+/* Called by all work-items of `count` work-groups after their writes; true in exactly one group. `room`: a
+ * word of local memory. */
 static inline bool is_last_group(volatile __global uint *counter, uint count, __local uint *room) {
     const bool is_first_item = get_local_id(0) == 0 && get_local_id(1) == 0;
 #ifdef XPU_HAS_INLINE_PTX
-    /* A fence is for all that its work-item has seen, and by the barrier that is what the group wrote. */
+    /* PTX fences are cumulative: after the barrier, one work-item's fence covers the writes of the whole
+     * group. */
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (is_first_item) {
         fence_for_groups();

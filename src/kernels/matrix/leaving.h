@@ -1,6 +1,9 @@
-/* How a number leaves, and how what is combined with it comes in: -DOUT_T and -DOTHER_T, their dtypes where
- * these aren't T; of bytes, -DOUT_BYTES and -DOTHER_BYTES (the largest one), which have a scale and a zero
- * point (epilogue.h). Wants value_t. */
+/* Output conversion and requantization, and loads of the binary post-op's operand.
+ *
+ * Options: OUT_T, OTHER_T, dtypes of the output and of that operand (default T); OUT_BYTES, OTHER_BYTES, for
+ * 8-bit dtypes:
+ * the largest value (127 or 255); these have a scale and a zero point (epilogue.h). The includer defines
+ * value_t. */
 #ifndef OUT_T
 #define OUT_T T
 #endif
@@ -8,7 +11,7 @@
 #define OTHER_T T
 #endif
 
-/* What is written of a number. */
+/* Converts a result to the output's type: clamp(rint(v / scale) + zero point) for 8-bit outputs. */
 static inline COMPUTED(OUT_T) leaving(const leaving_params *p, value_t v) {
 #ifdef OUT_BYTES
     const float whole = rint(v * p->out_scale) + (float)p->out_zero;
@@ -18,7 +21,7 @@ static inline COMPUTED(OUT_T) leaving(const leaving_params *p, value_t v) {
 #endif
 }
 
-/* The number at a place of what is combined. */
+/* Loads (and dequantizes) an element of the binary post-op's operand. */
 static inline value_t coming(const leaving_params *p, xpu_addr other, long place) {
 #ifdef OTHER_BYTES
     return (value_t)((int)LOAD(OTHER_T, XPU_CPTR(STORED(OTHER_T), other), place) - p->other_zero) *

@@ -1,16 +1,14 @@
-/* Matrix units: products of tiles that a work-group holds in local memory, its sums in registers.
+/* Tiled products on NVIDIA tensor cores: C[TILE_M][TILE_N] += A[TILE_M][k] B[k][TILE_N].
  *
- * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team has FRAGMENTS_M x
- * FRAGMENTS_N blocks of 16 x 8 sums, the four sums of a work-item in a vector (ptx_units.h).
- *
- * Slabs of A and B, TILE_K deep, come into local memory STAGES - 1 steps ahead of their use, in pieces of 16
- * bytes. An operand lies in a slab as it lies in memory: by rows of k where neighbours in k are neighbours
- * (…_K_FAST), else by rows of m or n. Within the rows the pieces change places so that the reads of a
- * fragment hit all banks.
- *
- * Numbers of fp32 are rounded to tf32, sums of int8 are integers. Wants what matrix_ptx.h wants, and TILE_M,
- * TILE_N, TILE_K, TEAMS_M, TEAMS_N, STAGES, A_K_FAST, B_K_FAST, A_PIECE and B_PIECE: the bytes (16, 8, 4 or
- * an element) at which all rows of the operand are aligned. */
+ * Launch: a work-group of SUBGROUPS_M x SUBGROUPS_N subgroups computes one tile; a subgroup has FRAGMENTS_M x
+ * FRAGMENTS_N blocks of 16 x 8 accumulators in registers, four per work-item (ptx_mma.h).
+ * Algorithm: multistage pipeline. Tiles of A and B, TILE_K deep, are copied asynchronously to local memory
+ * STAGES - 1 steps ahead of their use, in 16-byte vectors. Operands keep their memory layout: rows are rows
+ * of k if the operand is K-major (A_K_MAJOR, B_K_MAJOR), else rows of m or n. Vectors are swizzled within
+ * rows so that fragment loads hit all banks. fp32 is rounded to tf32; int8 accumulates in int32.
+ * Options: those of matrix_ptx.h; TILE_M, TILE_N, TILE_K, SUBGROUPS_M, SUBGROUPS_N, STAGES, A_K_MAJOR,
+ * B_K_MAJOR; A_ALIGNMENT, B_ALIGNMENT: bytes (16, 8, 4 or one element) to which all rows of the operand are
+ * aligned. */
 #include "matrix/matrix_ptx.h"
 
 #define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)

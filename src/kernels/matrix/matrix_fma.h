@@ -1,19 +1,18 @@
-/* Products by the work-items' own multiply-adds, on GPUs: of any dtype, both operands having a stride of 1.
- * With MATRIX_DOT those of int8 four at a time: numbers are dwords of four neighbours along k then, along
- * which both operands lie, with lines aligned to 4 bytes. With SUM_T those of int8 as numbers of that.
+/* Tiled products by multiply-add instructions on GPUs, for any dtype; both operands have one unit stride.
  *
- * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team is 4 rows x 8
- * columns of work-items, of which each has SUMS_M x SUMS_N sums in registers, in runs of 4: run i of a
- * work-item lies 4 x 4 rows (8 x 4 columns) from run i - 1. Lanes 2 apart share a row and lanes 1 apart a
- * column, so that a team's reads of runs are of few different places, which the banks of NVIDIA's local
- * memory give at once.
- *
- * Slabs of A and B, TILE_K deep, take turns in two stages of local memory, widened, and always by rows of k.
- * The next one is read from memory into registers, in quads of four neighbours, while this one is multiplied.
- *
- * Wants OPERAND_T and what gemm_tile.h makes of it, quad.h, pieces.h, TILE_M, TILE_N, TILE_K, TEAMS_M,
- * TEAMS_N, A_K_FAST, B_K_FAST, and A_PIECE and B_PIECE: the bytes, 16 at most, at which all lines of the
- * operand are aligned. */
+ * With MATRIX_DOT, int8 products of four (dot product instructions): an element is a dword of four values
+ * along k; both operands are K-major with rows aligned to 4 bytes. With SUM_T, int8 is converted to that type
+ * first.
+ * Launch: a work-group of SUBGROUPS_M x SUBGROUPS_N groups of 32 work-items computes one TILE_M x TILE_N
+ * tile. A group is 4 rows x 8 columns of work-items with SUMS_M x SUMS_N accumulators each, in runs of 4: run
+ * i of a work-item is 4 x 4 rows (8 x 4 columns) after run i - 1. Lanes 2 apart share a row and lanes 1 apart
+ * a column, so that a group reads few different local addresses, which NVIDIA's local memory broadcasts.
+ * Algorithm: double buffering. Tiles of A and B, TILE_K deep and always with rows of k, alternate between two
+ * stages of local memory, converted to the type computed in. The next tiles are loaded into registers, in
+ * vectors of four contiguous elements, while the present ones are multiplied.
+ * Options: OPERAND_T and what gemm_tile.h defines for it, quad.h, tile_copy.h; TILE_M, TILE_N, TILE_K,
+ * SUBGROUPS_M, SUBGROUPS_N, A_K_MAJOR, B_K_MAJOR; A_ALIGNMENT, B_ALIGNMENT: bytes, at most 16, to which all
+ * rows are aligned. */
 #define MATRIX_TEAM 32
 #define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
 #define SUMS_M (TILE_M / TEAMS_M / 4)

@@ -1,8 +1,8 @@
-/* NVIDIA's matrix units (ptx_units.h) for the type MATRIX_T (bf16, f16, f32, i8) of the operators' kernels.
+/* NVIDIA tensor cores (ptx_mma.h) for MATRIX_T (bf16, f16, f32, i8).
  *
- * The units take tf32, 11 bits; each number of fp32 becomes two of these and a product three (prepare_left
- * and prepare_right, multiply_prepared; Ootomo and Yokota, arXiv:2203.03341, without their rescaling), which
- * leaves an error of 2^-21. Infinities become NaN. */
+ * fp32 products use 3xTF32: each value is split into two tf32 (11 bits) and a product takes three
+ * multiplications (make_split_left, make_split_right, multiply_split; Ootomo and Yokota, arXiv:2203.03341,
+ * without rescaling). The error is 2^-21; infinities become NaN. */
 #include "matrix/ptx_units.h"
 
 #define ELEMENT ((int)sizeof(STORED(MATRIX_T)))

@@ -1,10 +1,13 @@
-/* The right operand of NVIDIA's units where it is quantised and its lines lie along k: octets of elements
- * become pieces of numbers, of MATRIX_T, on their way through registers into a slab. A work-item has runs of
- * neighbours, 16 bytes at most, of LINES_EACH lines, so that a step costs it few reads and as many scales as
- * groups begin there. While a step is multiplied the next one's runs, scales and zero points come into
- * registers. k is a multiple of 8, and groups along it are of 8 * GROUP_OCTETS, or, where that is 8, whole
- * lines. Lines lie at multiples of LINE_BYTES, 4 (8 of bytes), 8 or 16. -DLINES_SHARE=1: several lines have a
- * scale and a zero in common. Wants quantised_read.h and matrix.h */
+/* Quantized K-major right operand on NVIDIA tensor cores: dequantizes elements to MATRIX_T in registers, on
+ * the way from global to local memory.
+ *
+ * A work-item loads runs of up to 16 bytes from ROWS_PER_ITEM rows, so that a step needs few loads and as
+ * many scales as groups begin in it. The next step's runs, scales and zero points are prefetched into
+ * registers during a step.
+ * Contract: k is a multiple of 8; groups along k have 8 * GROUP_OCTETS elements or, if GROUP_OCTETS is 8,
+ * whole rows; rows are aligned to ROW_ALIGNMENT bytes: 4 (8 for 8-bit elements), 8 or 16.
+ * Options: ROWS_SHARE_SCALES=1, several rows share scales and zero points; those of quantized_load.h and
+ * matrix.h. */
 
 #define PIECES_B (TILE_K / PIECE) /* of a row of the slab */
 #define OCTETS COPIES(TILE_N)     /* of a work-item */

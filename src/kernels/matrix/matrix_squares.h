@@ -1,15 +1,14 @@
-/* Products by Intel's matrix units of 8 lanes (squares.h).
+/* Tiled products on XMX (8 lanes; xmx8_blocks.h).
  *
- * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team is a subgroup, and
- * has SUMS_M x SUMS_N blocks of 8 x 8 sums in registers: a work-item a column of a block, its rows in a
- * vector of 8.
- *
- * A step is 64 bytes of each line, along k, and squares are half a step deep. Two stages take turns: the next
- * step's half lines are read into registers while this one is multiplied, and written down then.
- *
- * Wants MATRIX_T (bf16, f16, i8), TILE_M, TILE_N, TEAMS_M and TEAMS_N. Both operands lie along k, their lines
- * at multiples of 16 bytes; what a convolution gathers, in halves, may lie across. With MATRIX_EMULATED
- * matrix_units.cl comes before it. */
+ * Launch: a work-group of SUBGROUPS_M x SUBGROUPS_N subgroups computes one TILE_M x TILE_N tile. A subgroup
+ * has SUMS_M x SUMS_N blocks of 8 x 8 accumulators: a work-item has a column of a block, its rows in a vector
+ * of 8.
+ * Algorithm: double buffering through local memory in blocked (DPAS) layout. A step is 64 bytes of every row
+ * along k; a block is half a step deep. The next step's half rows are loaded into registers during a step and
+ * stored afterwards.
+ * Options: MATRIX_T (bf16, f16, i8), TILE_M, TILE_N, SUBGROUPS_M, SUBGROUPS_N. Both operands are K-major with
+ * rows aligned to 16 bytes; the im2col operand of a convolution may be M-major in half precision. With
+ * MATRIX_EMULATED, include xmx_emulation.cl first. */
 #include "matrix/squares.h"
 
 #define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)

@@ -1,5 +1,5 @@
-/* What Intel's matrix units and block reads do, for running their kernels on another device. The number of lanes
- * follows from the left operand's type: short8 and float4 are those of subgroups of 16, int8 of 8.
+/* Emulation of Intel's XMX and block-read builtins, to run their kernels on other devices. The subgroup size
+ * follows from the type of the left operand: short8 and float4 mean 16 lanes, int8 means 8.
  * (cl_intel_subgroup_matrix_multiply_accumulate, …_tensor_float32, cl_intel_subgroup_local_block_io,
  * cl_intel_subgroup_2d_block_io) */
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
@@ -153,8 +153,9 @@ void matrix_prefetch(ARGUMENTS) {
     if (!matrix_rules(base, width, height, pitch, at.x * 2)) *(__global ushort *)base = 0x7e01;
 }
 
-/* The address of blocks, which stays where it is and is changed there. Offsets are of no more than 10 bits; one that is
- * too large, or another shape than the address is of, gives wrong numbers. (Intel's compiler: address payloads) */
+/* The address of blocks, which stays where it is and is changed there. Offsets are of no more than 10 bits;
+ * one that is too large, or another shape than the address is of, gives wrong numbers. (Intel's compiler:
+ * address payloads) */
 typedef struct payload {
     __global void *base;
     int width, height, pitch;

@@ -1,20 +1,18 @@
-/* Products by Intel's matrix units of 16 lanes, their operands read from memory as blocks: what matrix
- * products (gemm_blocks.h), convolutions and attention share.
+/* Tiled products on XMX (16 lanes) with operands read as 2D blocks; shared by matrix products (gemm_xmx.h),
+ * convolutions and attention.
  *
- * A work-group of TEAMS_M x TEAMS_N teams computes a tile of TILE_M x TILE_N sums. A team is a subgroup, and
- * has SUMS_M x SUMS_N blocks of 8 x 16 sums in registers: a work-item a column of a block, its rows in a
- * float8. No local memory: neighbouring teams find each other's operands in the cache.
- *
- * Reads beyond the matrix give zeros. The rules of block reads: all matrices of an operand begin at multiples
- * of 64 bytes, have lines of 64 bytes or more, a multiple of 4, a multiple of 16 apart, and fewer than 2^24
- * lines of fewer than 2^24 bytes. (cl_intel_subgroup_matrix_multiply_accumulate,
- * cl_intel_subgroup_2d_block_io)
- *
- * Wants MATRIX_T (bf16, f16, i8, or f32, whose numbers are cut to tf32), TILE_M, TILE_N, TEAMS_M, TEAMS_N,
- * A_K_FAST (0 for halves alone, with B_K_FAST 0) and B_K_FAST; of i8 MULTIPLY_BYTES. A step, TILE_K,
- * is 64 bytes of each line; a multiplication takes half of it. With MATRIX_EMULATED the builtins are written
- * out (matrix_units.cl). The reads here are a convolution's. Attention wants SUMS_M.
- */
+ * Launch: a work-group of SUBGROUPS_M x SUBGROUPS_N subgroups computes one TILE_M x TILE_N tile. A subgroup
+ * has SUMS_M x SUMS_N blocks of 8 x 16 accumulators: a work-item has a column of a block, its rows in a
+ * float8. No local memory:
+ * adjacent subgroups share operands through the cache.
+ * Contract: reads outside a matrix return zeros. Block reads require that every matrix of an operand starts
+ * at a multiple of 64 bytes, has rows of at least 64 bytes, a multiple of 4, at a pitch that is a multiple of
+ * 16, and fewer than 2^24 rows of fewer than 2^24 bytes (cl_intel_subgroup_matrix_multiply_accumulate,
+ * cl_intel_subgroup_2d_block_io).
+ * Options: MATRIX_T (bf16, f16, i8, or f32, truncated to tf32); TILE_M, TILE_N, SUBGROUPS_M, SUBGROUPS_N;
+ * A_K_MAJOR (0 for half precision only, with B_K_MAJOR 0), B_K_MAJOR; for i8 MULTIPLY_BYTES. A step, TILE_K,
+ * is 64 bytes of every row, half of which is one multiplication. With MATRIX_EMULATED the builtins are
+ * emulated (xmx_emulation.cl). The block reads in this file are a convolution's. Attention defines SUMS_M. */
 #ifdef MATRIX_EMULATED
 #include "matrix/matrix_units.cl"
 #define WRITTEN_OUT _Pragma("nounroll")

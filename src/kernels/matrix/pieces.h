@@ -1,17 +1,19 @@
-/* How a work-group's work-items share a slab's pieces, of which a row of the slab has `pieces`: neighbours
- * take neighbours. Wants PIECE: the elements of a piece, which is brought in at once; TILE_K and THREADS. */
+/* How the work-items of a work-group share the copies of a local-memory tile: adjacent work-items copy
+ * adjacent vectors.
+ *
+ * The includer defines the elements of a vector (VECTOR_ELEMENTS), TILE_K and THREADS. */
 
-/* How many each work-item brings in at a step, of a slab of `tile` rows (or columns). */
+/* Vectors per work-item and step, for `tile` rows (or columns). */
 #define COPIES(tile) ((tile) * TILE_K / PIECE / THREADS)
 
-/* Number i of a work-item: its row in the slab, and the piece of that row. */
+/* Vector i of a work-item: its row in the tile, and its index in that row of `pieces` vectors. */
 #define COPY_ROW(i, pieces) (((uint)get_local_id(0) + (i) * THREADS) / (pieces))
 #define COPY_PIECE(i, pieces) (((uint)get_local_id(0) + (i) * THREADS) % (pieces))
 
-/* Adds the product over `slabs` slabs to `sum`, by multiply_slab(sum, slab). FETCH(step) reads slab number
- * `step` into registers, one step ahead: also the one after the last, at which nobody looks. KEEP(slab)
- * writes down what was read. `stages` has two stages, of STAGE elements, `stage` is where the next slab's
- * begins, at first and in the end. */
+/* Adds the product over `slabs` steps to `sum`, with double buffering. FETCH(step) loads the tiles of a step
+ * into registers, one step ahead (also past the last step; the result is unused). KEEP(tile) stores them to
+ * local memory. `stages` has two stages of STAGE elements; `stage` is the offset of the next one to be
+ * filled, on entry and exit. */
 #define PRODUCT_BY_TURNS(sum, stages, stage, slabs, FETCH, KEEP)                                             \
     do {                                                                                                     \
         if ((slabs) > 0) {                                                                                   \

@@ -1,27 +1,28 @@
-/* NVIDIA's matrix units, and copies into local memory that don't wait, as functions of a team of 32
- * work-items (mma.sync, ldmatrix and cp.async; PTX ISA 8.5, sections 9.7.14.5 and 9.7.9.25), for every type:
- * matrix_ptx.h chooses one for the operators' kernels, those of Triton name their own.
+/* NVIDIA tensor cores and asynchronous copies as functions of a warp, for all types (mma.sync, ldmatrix and
+ * cp.async; PTX ISA 8.5, sections 9.7.14.5 and 9.7.9.25). matrix_ptx.h selects one type for the operators'
+ * kernels; kernels compiled from Triton use them by name.
  *
- * A block of the left operand has 16 x 16 numbers, of the right one 16 x 8, of the sums 16 x 8. A work-item
- * has pairs of neighbours (along k in the operands, along n in the sums):
+ * A block of the left operand is 16 x 16, of the right operand 16 x 8, of the accumulator 16 x 8. Fragment
+ * layout, with pairs of adjacent elements (along k in operands, along n in accumulators):
  *
- *     left   row lane / 4 (and 8 below it: .y, .w), column lane % 4 * 2 (and 8 beside it: .z, .w)
- *     right  column lane / 4, row lane % 4 * 2 (and 8 below it: .y)
- *     sums   row lane / 4 (and 8 below it: .zw), column lane % 4 * 2, and the one beside it in .y and .w
+ *     left          row lane / 4 (and 8 below it: .y, .w), column lane % 4 * 2 (and 8 beside it: .z, .w)
+ *     right         column lane / 4, row lane % 4 * 2 (and 8 below it: .y)
+ *     accumulator   row lane / 4 (and 8 below it: .zw), column lane % 4 * 2, and the one beside it in .y and
+ *                   .w
  *
- * so that sums of two blocks side by side, rounded to pairs, are a block of the left operand.
+ * Two accumulator blocks side by side, rounded to pairs, therefore form a left block.
  *
- * Of fp32 blocks are half as deep, left 16 x 8, right 8 x 8, and a work-item has single numbers:
+ * fp32 blocks are half as deep, left 16 x 8, right 8 x 8, with single elements:
  *
- *     left   row lane / 4 (and 8 below it: .y, .w), column lane % 4 (and 4 beside it: .z, .w)
- *     right  column lane / 4, row lane % 4 (and 4 below it: .y)
+ *     left          row lane / 4 (and 8 below it: .y, .w), column lane % 4 (and 4 beside it: .z, .w)
+ *     right         column lane / 4, row lane % 4 (and 4 below it: .y)
  *
- * Of int8 they are twice as deep, left 16 x 32, right 32 x 8, and a work-item has four neighbours along k in
- * a dword, at the same bytes of a row as of halves. Blocks that are read from slabs by rows of k have the
- * even columns (rows of the left operand) of 16 in one and the odd ones in the other.
+ * int8 blocks are twice as deep, left 16 x 32, right 32 x 8, with dwords of four adjacent elements along k,
+ * at the same byte offsets as pairs of half-precision elements. Blocks loaded from tiles with rows of k have
+ * the even columns (rows, of the left operand) of 16 in one block and the odd ones in the other.
  *
- * With MATRIX_EMULATED the same in plain OpenCL C, for tests: a team is a subgroup of 32 then, whose
- * work-items tell each other their addresses and numbers. */
+ * With MATRIX_EMULATED the same in plain OpenCL C, for tests: a subgroup of 32 exchanges addresses and values
+ * by shuffles. */
 #include "matrix/slab.h"
 
 #define MATRIX_TEAM 32

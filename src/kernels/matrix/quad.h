@@ -1,6 +1,6 @@
-/* Four neighbours of any dtype: as they lie in memory, read and written by as much as one access takes, and
- * as numbers of a slab or sums. Wants OPERAND_T and what gemm_tile.h makes of it. With MATRIX_DOT numbers are
- * dwords of four neighbours in int8. */
+/* Vectors of four contiguous elements of any dtype: as in memory, accessed with the widest loads, and as
+ * elements of tiles or accumulators. The includer defines OPERAND_T and what gemm_tile.h defines for it. With
+ * MATRIX_DOT an element is a dword of four int8. */
 #ifdef MATRIX_DOT
 #define NUMBER_T u32
 #define number_t uint

@@ -1,6 +1,6 @@
-/* How far apart the rows of a slab lie in local memory, counted in pieces of 16 bytes, of which a row has
- * `pieces`: host and kernels reckon with it. Pieces change places within the row (slab_place, ptx_units.h),
- * or, where their number doesn't suit that, rows are an odd number of pieces apart. */
+/* Pitch of the rows of a local-memory tile, in vectors of 16 bytes; used by host and kernels. A row has the
+ * given number of vectors. They are swizzled within the row (swizzled_offset in ptx_mma.h) or, if their
+ * number doesn't allow that, rows are padded to an odd number of vectors. */
 #ifndef XPU_KERNELS_SLAB_H
 #define XPU_KERNELS_SLAB_H
 

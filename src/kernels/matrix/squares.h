@@ -1,14 +1,13 @@
-/* Intel's matrix units of 8 lanes, which have no reads of blocks, and squares of local memory that they read:
- * what products and convolutions (matrix_squares.h) and attention share.
+/* XMX with 8 lanes, which has no 2D block reads: local memory in blocked (DPAS) layout; shared by products,
+ * convolutions (matrix_xmx8.h) and attention.
  *
- * A team is a subgroup. A multiplication takes 8 rows of the left operand by 8 dwords along k, a work-item
- * having a dword of each row, and 8 dwords along k of 8 columns, a work-item having a column; its sums are 8
- * rows in a vector of each work-item, whose column they are. An operand in local memory is a square of 256
- * bytes, which a block read brings. Work-items read an operand by half lines of 64 bytes: a row of a left
- * square, or what a block write makes a right square of. (cl_intel_subgroup_matrix_multiply_accumulate,
+ * A multiplication takes a left block of 8 rows x 8 dwords along k (a work-item has one dword of each row)
+ * and a right block of 8 dwords along k x 8 columns (a work-item has one column); the accumulator is 8 rows
+ * in a vector per work-item, whose column they are. A block of 256 bytes in local memory is loaded by one
+ * block read. Work-items read global memory in half rows of 32 bytes of a 64-byte step: a row of a left
+ * block, or what a block write turns into a right block. (cl_intel_subgroup_matrix_multiply_accumulate,
  * cl_intel_subgroup_local_block_io)
- *
- * Wants MATRIX_T (bf16, f16, i8). With MATRIX_EMULATED matrix_units.cl comes before it. */
+ * Options: MATRIX_T (bf16, f16, i8). With MATRIX_EMULATED, include xmx_emulation.cl first. */
 #ifdef MATRIX_EMULATED
 #define WRITTEN_OUT _Pragma("nounroll")
 #else

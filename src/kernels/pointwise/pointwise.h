@@ -15,8 +15,8 @@ typedef struct pointwise_flat {
     xpu_u64 count; /* elements */
 } pointwise_flat;
 
-/* Any strides; fewer than 2^31 elements, and offsets that fit 31 bits. Strides and offsets are bytes.
- * n / size[d] = (mul_hi(n, multiplier[d]) + n) >> shift[d]. */
+/* Any strides; fewer than 2^31 elements, and offsets that fit 31 bits. Strides and offsets are bytes. n /
+ * size[d] = (mul_hi(n, multiplier[d]) + n) >> shift[d]. */
 typedef struct pointwise_strided {
     xpu_addr pointer[POINTWISE_OPERANDS];
     xpu_u64 value[POINTWISE_OPERANDS][2];

@@ -1,8 +1,6 @@
-/* Complex arithmetic and functions on T (float2 or double2), for the formulas of pointwise.def. Branch
- * cuts, signs of zero,
- * infinities and NaN of functions follow Annex G of C99. Like PyTorch and NumPy, products and quotients
- * don't recover
- * infinities. */
+/* Complex arithmetic and functions on T (float2 or double2), for the formulas of pointwise.def. Branch cuts,
+ * signs of zero, infinities and NaN of functions follow Annex G of C99. Like PyTorch and NumPy, products and
+ * quotients don't recover infinities. */
 #define C(x, y) ((T)((x), (y)))
 #ifdef R_IS_DOUBLE
 #define EXP_LIMIT 709.0   /* exp, sinh and cosh overflow beyond it */

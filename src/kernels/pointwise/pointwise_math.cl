@@ -1,12 +1,9 @@
 /* Functions used by the formulas of pointwise.def, for the kernel's compute type T.
  *
- * T is the type that the formula computes in, R the corresponding real type (T unless T is complex), K(0.5)
- * a constant of
- * type R. Exactly one of T_IS_BOOL, T_IS_SIGNED, T_IS_UNSIGNED, T_IS_FLOAT, T_IS_COMPLEX is defined, and
- * R_IS_DOUBLE if R
- * is double. Polynomials were fitted for this file by weighted least squares in double precision; stated
- * errors are the
- * largest over all floats of the range. */
+ * T is the type that the formula computes in, R the corresponding real type (T unless T is complex), K(0.5) a
+ * constant of type R. Exactly one of T_IS_BOOL, T_IS_SIGNED, T_IS_UNSIGNED, T_IS_FLOAT, T_IS_COMPLEX is
+ * defined, and R_IS_DOUBLE if R is double. Polynomials were fitted for this file by weighted least squares in
+ * double precision; stated errors are the largest over all floats of the range. */
 
 /* A float rounded to a half-precision type. */
 static inline float xpu_round_bf16(float v) { return bf16_to_float(float_to_bf16(v)); }

@@ -1,9 +1,7 @@
-/* Orthogonal polynomials of degree n in R, for the formulas of pointwise.def (sp_…): 0 for negative
- * degrees.
+/* Orthogonal polynomials of degree n in R, for the formulas of pointwise.def (sp_…): 0 for negative degrees.
  *
- * Computed by three-term recurrences; Chebyshev polynomials of higher degree within (-1, 1) by the cosine
- * of n times the
- * angle. Kinds of Chebyshev polynomials: T first, U second, V third, W fourth. */
+ * Computed by three-term recurrences; Chebyshev polynomials of higher degree within (-1, 1) by the cosine of
+ * n times the angle. Kinds of Chebyshev polynomials: T first, U second, V third, W fourth. */
 
 #include "pointwise/wide.h"
 

@@ -1,7 +1,6 @@
 /* Derivatives of samples with respect to distribution parameters, for the formulas of pointwise.def (sg_…):
- * implicit
- * reparameterization, dx/da = -(dF/da) / (dF/dx) for a sample x of the distribution F(x; a). Included after
- * pointwise_special.cl. */
+ * implicit reparameterization, dx/da = -(dF/da) / (dF/dx) for a sample x of the distribution F(x; a).
+ * Included after pointwise_special.cl. */
 
 #ifdef R_IS_DOUBLE
 #define LARGE K(4000.0)
@@ -20,8 +19,8 @@ static inline R sg_digamma_less_log(R a, R x) {
     return rest - (fabs(mu) < K(0.4) ? log1p(mu) : log(x) - log(a));
 }
 
-/* Asymptotic expansion for large a with x = a u: dx/da = g0(u) + g1(u) / a + g2(u) / a² solves
- * g ((a - 1) / x - 1) + dg/dx = ψ(a) - log(x) for each power of a. With d = 1 - u:
+/* Asymptotic expansion for large a with x = a u: dx/da = g0(u) + g1(u) / a + g2(u) / a² solves g ((a - 1) / x
+ * - 1) + dg/dx = ψ(a) - log(x) for each power of a. With d = 1 - u:
  * g0 = -u log(u) / d, g1 = u h(d), h = Σ d^k / ((k + 2) (k + 3)), g2 = u ((1 - d) h'(d) - 1/12) / d. */
 static inline R sg_gamma_large(R a, R x) {
     const R u = x / a, d = (a - x) / a;

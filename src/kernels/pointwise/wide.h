@@ -1,8 +1,7 @@
 /* The type WIDE in which special functions compute their sensitive parts (most of them everything), with
  * constants KW(0.5):
  * double for double results and, if the device has fp64, for float results, so that only the final rounding
- * counts. Half
- * precision, and float on other devices, use float.
+ * counts. Half precision, and float on other devices, use float.
  *
  * TERMS(d, w): number of series terms for double precision, or for float precision with bits to spare. */
 #ifndef XPU_KERNELS_POINTWISE_WIDE_H
