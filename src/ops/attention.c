@@ -197,7 +197,7 @@ static bool reads_blocks(const xpu_tensor *t) {
            matrix_reads_blocks(&items, t->size[3], t->size[2], t->dtype);
 }
 
-/* Bytes of a row of a slab. */
+/* Bytes of a row of a tile. */
 static int slab_row(int64_t depth, int element) {
     const int pieces = round_up(depth, 16) * element / 16;
     return SLAB_PITCH(pieces) * 16;

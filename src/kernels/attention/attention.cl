@@ -1,20 +1,21 @@
 /* Attention: S = scale Q K^T + bias, P = softmax(S), O = dropout(P) V, and its gradients
  *
  *     dV = dropout(P)^T dO;  dP = dropout(dO V^T);  delta = sum(dO * O);  dS = P (dP - delta)
- *     dQ = scale dS K;  dK = scale dS^T Q;  dbias = dS, summed over what the bias is the same for
+ *     dQ = scale dS K;  dK = scale dS^T Q;  dbias = dS, summed over the dimensions in which the bias is broadcast
  *
- * The scores exist in tiles of 64 x 64 only; the softmax is kept up to date tile by tile (online). Portable:
- * work-groups of 16 x 16, local memory below 48 KiB, sums in fp32.
+ * Algorithm: online softmax over tiles of 64 x 64 scores, which never reach global memory (FlashAttention).
+ * Portable:
+ * work-groups of 16 x 16, less than 48 KiB of local memory, fp32 accumulation.
  *
- * -DT=<dtype>; -DBIAS_T=<dtype> where there is a bias (b8: a mask); -DDROPOUT=0 or 1; -DBANDED=1 for windows,
- * and for sequences of different lengths one after the other
- * -DDEPTH, -DVALUE_DEPTH: rounded up to multiples of 16, or of larger heads a part, at most 256: as many elements of
- *                         results a work-group has
- * attention_forward:        a work-group for 64 queries and a part of the head
- * attention_delta:          a work-group of 64 a query
- * attention_grad_query:     a work-group for 64 queries and a part
- * attention_grad_key_value: a work-group for 64 keys and a part
- * attention_grad_bias:      a work-group for 64 x 64 of the bias and a slice of what is summed */
+ * Kernels:
+ *   attention_forward          a work-group per 64 queries and part of the head
+ *   attention_delta            a work-group of 64 per query
+ *   attention_grad_query       a work-group per 64 queries and part
+ *   attention_grad_key_value   a work-group per 64 keys and part
+ *   attention_grad_bias        a work-group per 64 x 64 of the bias and slice of the summed dimensions
+ * Options: T; BIAS_T, dtype of the bias if there is one (b8: a boolean mask); DROPOUT=0|1; BANDED=1, sliding
+ * windows and packed sequences of different lengths; DEPTH, VALUE_DEPTH, rounded up to multiples of 16; heads
+ * above 256 are split into parts, and a work-group computes one part of the result. */
 #include "attention/attention.h"
 
 #define TILE 64

@@ -1,4 +1,4 @@
-/* What attention.cl is told. Strides count elements: batch, head, row, element. */
+/* Parameters of the attention kernels. Strides count elements: batch, head, row, element. */
 #ifndef XPU_KERNELS_ATTENTION_H
 #define XPU_KERNELS_ATTENTION_H
 #include "shared.h"
@@ -24,9 +24,9 @@ typedef struct attention_params {
     xpu_i64 left, right, shift;
     xpu_i64 row_queries, row_keys; /* rows and columns of the scores that dropout counts */
     /* Of attention_ptx.cl: fp32 [slice][batch][head][query]([element]) of `slices` slices of `slice` keys
-     * (elements: PARTIAL_PITCH),
-     * and how many heads' queries are rows of one matrix; attention_host.cl's groups have `slice` rows of it.
-     * Of attention_grad_bias: fp32 [slice] and grad_bias, of slices of `slice` tiles. */
+     * (elements: PARTIAL_PITCH), and how many heads' queries are rows of one matrix; attention_host.cl's
+     * groups have `slice` rows of it. Of attention_grad_bias: fp32 [slice] and grad_bias, of slices of
+     * `slice` tiles. */
     xpu_addr partial, partial_sums;
     xpu_addr counters; /* uint32 [groups of a slice], 0: how many slices are there */
     xpu_i64 slices, slice, packed;

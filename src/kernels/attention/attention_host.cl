@@ -1,14 +1,12 @@
-/* Attention on processors: S = scale Q K^T + bias, P = softmax(S), O = P V, without the matrix of scores.
+/* Attention on CPUs: S = scale Q K^T + bias, P = softmax(S), O = P V, with online softmax.
  *
- * A work-item is a group and has p.slice rows (at most HOST_BAND) of one head, or of all p.packed heads that
- * share keys, their queries one after the other. HOST_KEYS keys at a time are written down as columns, rows
- * take them (host_panel.h; ROWS rows of 16 columns stay in registers), the softmax is kept up to date, and
- * the rows take the values, written down in the keys' place.
- *
- * -DT=<dtype>: f32, f16 or bf16; -DBIAS_T=<dtype>, b8 for a mask, where there is a bias
- * -DDEPTH, -DVALUE_DEPTH: rounded up to multiples of 16; -DROWS=1 to 6
- * -DDIRECT=1: ROWS rows, too few to be worth writing anything down for, read keys and values where they lie,
- * whose elements are beside each other and multiples of 16 */
+ * Launch: a work-item is a work-group and has p.slice rows (at most HOST_BAND) of one head, or of all
+ * p.packed heads that share keys, their queries one after the other.
+ * Algorithm: HOST_KEYS keys at a time are packed as columns (host_panel.h); ROWS rows x 16 columns are the
+ * register tile. The softmax is updated, then values are packed in the same place and multiplied.
+ * Options: T: f32, f16 or bf16; BIAS_T, b8 for a boolean mask; DEPTH, VALUE_DEPTH, rounded up to multiples of
+ * 16; ROWS=1 to 6; DIRECT=1, ROWS rows, too few to be worth packing, read keys and values in place; head
+ * elements are contiguous and multiples of 16. */
 #include "attention/attention.h"
 #include "matrix/host_panel.h"
 

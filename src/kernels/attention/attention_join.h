@@ -1,6 +1,5 @@
-/* What attention by matrix units shares, whichever they are: softmax by powers of 2, what forward kept of it
- * for backward, and (FINISH) attention_matrix_finish, which joins slices of the keys: 64 work-items a query.
- */
+/* Shared by attention on matrix engines: base-2 softmax, what forward keeps for backward, and (FINISH)
+ * attention_matrix_merge, which merges the partial results of split-KV slices: 64 work-items per query. */
 #include "attention/attention_score.h"
 
 #define LOG2E 1.44269504088896340736f

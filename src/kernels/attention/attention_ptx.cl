@@ -1,23 +1,22 @@
-/* Attention (attention.cl has the formulas) by NVIDIA's matrix units: fp16, bf16 and, as sums of tf32, fp32; sums and
- * softmax in fp32.
+/* Attention (formulas in attention.cl) on NVIDIA tensor cores: fp16, bf16 and, by 3xTF32, fp32; accumulators
+ * and softmax in fp32. After FlashAttention-2 (Dao, arXiv:2307.08691); the gradients use two kernels without
+ * atomics.
  *
- * A work-group of TEAMS teams has TILE rows, 16 * BLOCKS a team: queries, or keys in attention_matrix_grad_key_value.
- * It goes through the other side STEP rows at a time, which come into local memory; scores exist as fragments
- * only. Sums of scores, rounded, are the next product's left operand as they lie (ptx_units.h). After
- * FlashAttention-2 (Dao, arXiv:2307.08691), but for the gradients: two kernels, without atomics.
- *
- * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT -DBANDED: as in attention.cl; -DMATRIX_T: as T
- * -DDEPTH -DVALUE_DEPTH: rounded up to multiples of 16; -DTEAMS -DBLOCKS -DSTEP (16, 32 or 64)
- * -DSTAGES: of local memory, 1 or 2: with 2 all of the next step comes in during this one
- * -DALIGNED: bytes at which all rows that are read are aligned, 16 or less; -DOUT_PAIRS: two numbers beside each
- *                                  other can be written as one
- * -DSHARED=1: few rows, 16 * BLOCKS for all teams, of which each has STEP keys at a time, of TEAMS * STEP
- * attention_matrix_forward:        TILE rows, `packed` heads' queries one after the other; with -DSLICED=1 sums of a
- *                                  slice of the keys to `partial`, which with -DSLICED=2
- *                                  the group that comes last there joins
- * attention_matrix_finish:         attention_join.h
- * attention_matrix_grad_query:     TILE queries
- * attention_matrix_grad_key_value: TILE keys */
+ * Launch: a work-group of SUBGROUPS warps has TILE rows, 16 * BLOCKS per warp: queries, or keys in
+ * attention_matrix_grad_key_value. It traverses the other side STEP rows at a time through local memory.
+ * Scores exist as fragments only: the accumulators of one product, rounded, are the left operand of the next
+ * one (ptx_mma.h).
+ * Kernels:
+ *   attention_matrix_forward          TILE rows: `packed` heads' queries one after the other. IS_SPLIT=1:
+ *   partial results of a split-KV slice to `partial`; IS_SPLIT=2: the last work-group merges them
+ *   attention_matrix_merge            attention_merge.h
+ *   attention_matrix_grad_query       TILE queries
+ *   attention_matrix_grad_key_value   TILE keys
+ * Options: T, BIAS_T, BIAS_IS_MASK, DROPOUT, BANDED as in attention.cl; MATRIX_T, as T; DEPTH, VALUE_DEPTH,
+ * rounded up to multiples of 16; SUBGROUPS, BLOCKS, STEP (16, 32 or 64); STAGES, of local memory: with 2 the
+ * next step is prefetched; ALIGNED, bytes (at most 16) to which all rows that are read are aligned;
+ * OUT_PAIRS=1, two contiguous results can be stored as one; SHARED=1, few rows: all warps share 16 * BLOCKS
+ * rows and have STEP keys each of SUBGROUPS * STEP. */
 #include "attention/attention.h"
 
 #define FLOAT_T 1
@@ -41,7 +40,7 @@
 #define STAGE_BYTES (GROUP_STEP * (ROW_BYTES + VALUE_ROW_BYTES)) /* of keys and values, or queries and gradients */
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 
-/* Brings `rows` rows of `pieces` into a slab: ADDRESS(row) of the first `left` of them, which have `depth`
+/* Brings `rows` rows of `pieces` into a tile: ADDRESS(row) of the first `left` of them, which have `depth`
  * numbers; zeros beyond. */
 #define BRING(to, rows, pieces, left, depth, base, ADDRESS)                                                  \
     WRITTEN_OUT for (uint i_ = 0; i_ < ((rows) * (pieces) + THREADS - 1) / THREADS; i_++) {                  \
@@ -76,8 +75,8 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
     return m->data + (b * m->stride[0] + h * m->stride[1] + row * m->stride[2]) * ELEMENT;
 }
 
-/* Where the keys and values of (b, kh) begin, for kernels that go through them up to k_end: STEP rows from `from`
- * on come into a stage, the values behind the keys. */
+/* Where the keys and values of (b, kh) begin, for kernels that go through them up to k_end: STEP rows from
+ * `from` on come into a stage, the values behind the keys. */
 #define OPEN_KEYS                                                                                            \
     const long key_pitch = p.key.stride[2] * ELEMENT, value_pitch = p.value.stride[2] * ELEMENT;             \
     const xpu_addr first_key = start_of(&p.key, b, kh, 0), first_value = start_of(&p.value, b, kh, 0);
@@ -95,7 +94,7 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
               p.value.data, VALUE_ROW);                                                                      \
     }
 
-/* Adds left (rows along k, in registers) times right^T, `columns` rows of a slab, to `sum`. */
+/* Adds left (rows along k, in registers) times right^T, `columns` rows of a tile, to `sum`. */
 #define ADD_PRODUCT(sum, left, right, columns, depth, pieces)                                                \
     WRITTEN_OUT for (uint k_ = 0; k_ < (depth) / UNIT_K; k_++) {                                             \
         prepared_left left_[BLOCKS];                                                                         \
@@ -110,8 +109,8 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
         }                                                                                                    \
     }
 
-/* Adds `weights`, sums as they lie, times the rows of a slab. The units cut off what they add up, so that fp32
- * adds the sums of a step itself. */
+/* Adds `weights`, sums as they lie, times the rows of a tile. The units cut off what they add up, so that
+ * fp32 adds the sums of a step itself. */
 #if MATRIX_WHOLE
 #define ADD_WEIGHTED(sum, weights, rows, width, pieces)                                                      \
     do {                                                                                                     \
@@ -254,8 +253,8 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     __local uchar slabs[LARGER(TILE * ROW_BYTES, STAGES * STAGE_BYTES)] SLAB_ALIGNED;
 #endif
     const slab stages = SLAB_OF(slabs);
-    /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. Divisions of 32
-     * bits: those of 64 take longer than all else before the first read. */
+    /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. Divisions
+     * of 32 bits: those of 64 take longer than all else before the first read. */
     const uint blocks = (uint)(GIVEN.packed * GIVEN.queries + TILE - 1) / TILE, sets = (uint)GIVEN.heads / (uint)GIVEN.packed;
     const uint at_rows = (uint)XPU_GROUP(0), at_set = at_rows / blocks, at_batch = at_set / sets;
     const uint block = at_rows - at_set * blocks;
@@ -474,8 +473,8 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
 #endif
 
 #ifdef BACKWARD
-/* Probabilities from products, each with its row's log_sum; no key beyond the limits, of the number itself and
- * of the one below. */
+/* Probabilities from products, each with its row's log_sum; no key beyond the limits, of the number itself
+ * and of the one below. */
 static inline float4 probabilities(float4 s, float4 log_sums) {
     s -= log_sums;
     return (float4)(POWER_OF_2(s.x), POWER_OF_2(s.y), POWER_OF_2(s.z), POWER_OF_2(s.w));

@@ -1,5 +1,6 @@
-/* What attention.cl and attention_ptx.cl share: elements of tensors, scores, and what dropout keeps. After
- * gemm_tile.h; -DT, -DBIAS_T and -DBIAS_IS_MASK, -DDROPOUT, -DBANDED as in attention.cl. */
+/* Shared by the attention kernels: elements of tensors, scores, and the dropout mask. Include after
+ * gemm_tile.h.
+ * Options: T, BIAS_T, BIAS_IS_MASK, DROPOUT, BANDED as in attention.cl. */
 #include "random.h"
 
 #define AT(m, b, h, row, i)                                                                                  \

@@ -1,28 +1,27 @@
-/* Attention (attention.cl has the formulas) by Intel's matrix units of 8 lanes: fp16 and bf16, sums and softmax in
- * fp32. For the host it is what attention_ptx.cl is for NVIDIA's.
+/* Attention (formulas in attention.cl) on XMX with 8 lanes: fp16 and bf16, accumulators and softmax in fp32.
+ * The host treats it like attention_ptx.cl. Backward: attention_xmx8_grad.h.
  *
- * A work-group of TEAMS teams has TILE rows of queries, 8 or 16 a team, in squares of local memory (squares.h), or, 8
- * of heads of 64 and less, in registers. It goes through the keys STEP at a time: the next ones and their values come into
- * registers while the last product of these is computed, and are written down then. Scores are sums, a work-item
- * having a column.
- *
- * Of heads above 64 elements registers don't hold 16 rows' sums, so four teams, a quad, have 32 rows (QUADS), the scores
- * of half of these with half of a step's keys and a quarter of the columns of all sums each; they exchange weights by
- * way of local memory (attention_squares_quad.h).
- *
- * - Two blocks of scores beside each other, rounded, are the next product's left operand as they lie, if a dword is a
- *   number of each: of 16 keys, number l and number l + 8 are neighbours along k. Values are paired likewise.
- * - Exponentials are of scores less a shift, which is a row's largest score as it was once: it is worked out anew,
- *   and sums are scaled, when a score of the team's is more than 2^LEEWAY above it, which is seldom. Nothing else needs
- *   a row's lanes together before the end.
- *
- * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT -DBANDED: as in attention.cl; -DMATRIX_T: as T
- * -DDEPTH -DVALUE_DEPTH: multiples of 16, at rows that begin at multiples of 16 bytes; -DTEAMS; -DSTEP: a multiple of 16;
- * -DSUMS_M: blocks of 8 rows of a team; -DTOGETHER: teams that have the same rows
- * attention_matrix_forward: TILE rows of one head, or of `packed` heads with a query each; with -DSLICED sums of a
- *                           slice of the keys to `partial`
- * attention_matrix_finish:  attention_join.h
- * Backward: attention_squares_grad.h */
+ * Launch: a work-group of SUBGROUPS subgroups has TILE rows of queries, 8 or 16 per subgroup, in blocked
+ * (DPAS) layout in local memory or, for 8 rows and heads up to 64, in registers. It traverses the keys STEP
+ * at a time: the next keys and values are loaded into registers during the last product of a step and stored
+ * afterwards. Scores are accumulators, a column per work-item. For heads above 64, registers can't hold the
+ * accumulators of 16 rows: four subgroups, a quad, share 32 rows (QUADS); each has the scores of half of the
+ * rows with half of the keys of a step and a quarter of the columns of all results; weights are exchanged
+ * through local memory (attention_xmx8_quad.h).
+ * Algorithm: online softmax with two changes.
+ * - Two blocks of scores side by side, rounded, are the next product's left operand as they are, if a dword
+ *   has an element of each: of 16 keys, element l and element l + 8 are adjacent along k. Values are permuted
+ *   likewise.
+ * - Exponents are relative to a shift, the row maximum at some earlier step. It is updated, and
+ *   accumulators are rescaled, only when a score of the subgroup exceeds it by more than 2^RESCALE_THRESHOLD,
+ *   which is rare. Lanes of a row need no other exchange before the end.
+ * Kernels:
+ *   attention_matrix_forward   TILE rows of one head, or of `packed` heads with one query each; IS_SPLIT:
+ *                              partial results of a split-KV slice to `partial`
+ *   attention_matrix_merge     attention_merge.h
+ * Options: T, BIAS_T, BIAS_IS_MASK, DROPOUT, BANDED as in attention.cl; MATRIX_T, as T; DEPTH, VALUE_DEPTH,
+ * multiples of 16, rows are aligned to 16 bytes; SUBGROUPS; STEP, a multiple of 16; SUMS_M, blocks of 8 rows
+ * per subgroup; SUBGROUPS_PER_ROWS, subgroups that share rows. */
 #include "attention/attention.h"
 
 #define FLOAT_T 1
@@ -54,7 +53,7 @@
 #define SETS (TEAMS / TOGETHER)      /* of teams that have the same rows of these */
 #define TILE (SETS * OUT_M * 8)
 #define CHUNKS (DEPTH / 16)
-#define COLUMNS (VALUE_DEPTH / 16) /* pieces of a row of values */
+#define COLUMNS (VALUE_DEPTH / 16) /* vectors of a row of values */
 
 /* What a kernel is told, `given`, for item or sequence b: p. */
 #if BANDED
@@ -62,8 +61,8 @@
 #else
 #define SEQUENCE_OF(b) const attention_params *const p = &given
 #endif
-/* Goes from x on through the other side's rows before `end`, by `step`, an expression of `edge`: of those between
- * `whole` and `common` none is left out. */
+/* Goes from x on through the other side's rows before `end`, by `step`, an expression of `edge`: of those
+ * between `whole` and `common` none is left out. */
 #define GO_THROUGH(x, whole, common, end, step)                                                              \
     for (int until_ = min(whole, end); (x) < (end); until_ = (end)) {                                        \
         for (; (x) < until_; (x) += STEP) step(true);                                                        \
@@ -73,10 +72,11 @@
 /* As a number that the compiler knows to be the same for all lanes, so that what it decides is a jump. */
 static inline uint team_number(void) { return sub_group_broadcast(get_sub_group_id(), 0); }
 
-/* What a step goes through: the rows of two tensors, of depth DEPTH and VALUE_DEPTH. The first is a right operand along
- * its rows, for scores; the one that is weighted is another across them, whose dwords are of rows l and l + 8. That is
- * the second one, or, FIRST_TWICE, the first again, and then the second is one along its rows, too.
- * A subgroup reads 16 rows of 16 numbers at a time, which are two squares in either form. */
+/* What a step goes through: the rows of two tensors, of depth DEPTH and VALUE_DEPTH. The first is a right
+ * operand along its rows, for scores; the one that is weighted is another across them, whose dwords are of
+ * rows l and l + 8. That is the second one, or, FIRST_TWICE, the first again, and then the second is one
+ * along its rows, too. A subgroup reads 16 rows of 16 numbers at a time, which are two squares in either
+ * form. */
 #ifdef BACKWARD
 #define FIRST_TWICE (GRADS != 1)
 #else
@@ -172,8 +172,8 @@ typedef struct left_rows {
 } left_rows;
 #define REST (MOST_CHUNKS - HELD)
 #define REST_BYTES (SUMS_M * REST * SQUARE)
-/* From a matrix's row on of which `left` are there. A square of `own` is for the team alone, as `rest` is for the teams
- * that have the same rows, which all write them down. */
+/* From a matrix's row on of which `left` are there. A square of `own` is for the team alone, as `rest` is for
+ * the teams that have the same rows, which all write them down. */
 INLINED void take_rows(__private left_rows *rows, xpu_addr from, long pitch, int left, const int chunks,
                        __local uchar *own, __local uchar *rest, uint lane) {
     rows->rest = rest;
@@ -252,8 +252,8 @@ INLINED void drop(__private float8 (*s)[SUMS_M], __private const uint *bits, con
 #define LEEWAY 8
 #define UNSET -1e30f
 
-/* What a team has: its rows of scores, of heads from h on or of one. Of the sums of a block's exponentials a work-item
- * has its columns' part, of a quad's, for which registers are too few, a row's. */
+/* What a team has: its rows of scores, of heads from h on or of one. Of the sums of a block's exponentials a
+ * work-item has its columns' part, of a quad's, for which registers are too few, a row's. */
 #if QUADS
 typedef float row_sums;
 #define OF_SUMS(fade) (fade)

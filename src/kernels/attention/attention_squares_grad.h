@@ -1,20 +1,20 @@
-/* Gradients of attention by Intel's matrix units of 8 lanes, for attention_squares.cl.
+/* Gradients of attention on XMX with 8 lanes, for attention_xmx8.cl.
  *
- * A set of teams, TOGETHER, has 16 rows, queries or keys, and each of it a part of the columns of these rows'
- * gradient. Of each STEP rows of the other side a team finds the scores of some, too, and from these weights:
- * for the gradient of values a pair's teams have half of the rows each. For that of queries and of keys a
- * pair of teams finds both the scores and the gradients of the weights, one of them the former with their
- * exponentials and the other the latter, give each other what they have of half of their own rows, and make
- * weights of the rest; quads have two such pairs, with half of the rows of the other side each. Then all
- * multiply the weights of all with their columns of the other side. What they exchange lies in local memory,
- * as fp32 or as a left operand; rows stay in registers, or, HELD chunks of them, in part.
+ * Launch: SUBGROUPS_PER_ROWS subgroups share 16 rows (queries or keys); each has a part of the columns of the
+ * gradient. In every step of STEP rows of the other side, a subgroup also computes some of the scores and
+ * from them weights. Gradient of values: the two subgroups of a pair have half of the rows each. Gradients of
+ * queries and keys: one subgroup of a pair computes the scores with their exponentials, the other the
+ * gradients of the weights; they exchange these for half of their rows each and compute the weights of the
+ * rest. Quads consist of two such pairs with half of the rows of the other side each. Then all subgroups
+ * multiply all weights with their columns of the other side. Exchanges go through local memory, as fp32 or as
+ * a left operand; rows stay in registers or, HELD chunks of them, partly.
  *
- * A step has two or three parts, each behind a barrier, and one place in local memory, since the next rows
- * come into registers meanwhile: those along are written down at the end of the step, those across at the
- * beginning of their own.
+ * A step has two or three phases, each behind a barrier, and one buffer in local memory, since the next rows
+ * are loaded into registers meanwhile: the K-major ones are stored at the end of the step, the others at the
+ * start of their phase.
  *
- * -DGRADS: 0 attention_matrix_grad_query, TILE queries; 1 attention_matrix_grad_key_value, the values'
- * gradient of TILE keys; 2 the keys'. -DTOGETHER: 2, or 4 where GRADS isn't 1 */
+ * Options: GRADS: 0 attention_matrix_grad_query, TILE queries; 1 attention_matrix_grad_key_value, gradient of
+ * the values of TILE keys; 2 gradient of the keys. SUBGROUPS_PER_ROWS: 2, or 4 if GRADS isn't 1. */
 #define OF_VALUES (GRADS == 1)
 #define PARTS (OF_VALUES ? TOGETHER : TOGETHER / 2) /* of a step's rows */
 #define WIDTH (STEP / 8 / PARTS)                    /* blocks of scores of a team */

@@ -1,14 +1,14 @@
-/* Forward attention by quads of teams, for attention_squares.cl: heads above 64 elements, without bias and
+/* Forward attention by quads of subgroups, for attention_xmx8.cl: heads above 64 elements without bias and
  * dropout.
  *
- * A quad has 32 rows and its teams a quarter of the values' columns each. Two of them have the scores of the
- * same half of the rows, each with half of a step's keys.
+ * A quad has 32 rows; each of its subgroups has a quarter of the value columns. Two subgroups have the scores
+ * of the same half of the rows, each with half of a step's keys.
  *
- * A step has three parts, each behind a barrier. In the first one each team finds its scores, and all keep
- * the keys' values, which came in before. In the second one they write down the scores' weights; where a team
- * saw a score too far above its row's shift the group works out new shifts first. In the third one they
- * multiply the weights of all of the rows with their columns. The next keys come in from the second part on
- * and are kept in the third, when the next values are asked for: registers hold one of the two at a time. */
+ * A step has three phases, each behind a barrier. 1: subgroups compute their scores, and store the values of
+ * the keys that were loaded before. 2: they store the weights of the scores; if a score exceeded its row's
+ * shift by too much, the work-group first computes new shifts. 3: they multiply the weights of all rows with
+ * their columns. The next keys are loaded from phase 2 on and stored in phase 3, where the next values are
+ * requested: registers hold one of the two. */
 #define GIVEN_BYTES (WIDTH / 2 * SUMS_M * SQUARE) /* a team's weights */
 #define WEIGHTS_AT STAGE
 #define SHIFTS_AT (WEIGHTS_AT + TEAMS * GIVEN_BYTES)

@@ -1,20 +1,20 @@
-/* Attention (attention.cl has the formulas) by Intel's matrix units of 16 lanes: fp16 and bf16, sums and softmax in
- * fp32. The same kernels as attention_ptx.cl has for NVIDIA's, for the same host.
+/* Attention (formulas in attention.cl) on XMX with 16 lanes: fp16 and bf16, accumulators and softmax in fp32.
+ * Same kernels and host code as attention_ptx.cl.
  *
- * A work-group of TEAMS teams has TILE rows, 16 a team: queries, or keys in attention_matrix_grad_key_value. It goes
- * through the other side STEP rows at a time, read from memory as blocks whose addresses stay in registers
- * (block_address.h), its own rows again at each step: there is no local memory, no barrier, and no register left to
- * hold them in. A work-item has a column of the scores, 8 rows in a float8; sums, rounded, are the next product's left
- * operand as they lie.
- *
- * -DT=<dtype> -DBIAS_T -DBIAS_IS_MASK -DDROPOUT -DBANDED: as in attention.cl; -DMATRIX_T: as T
- * -DDEPTH -DVALUE_DEPTH: rounded up to multiples of 32; -DTEAMS; -DSTEP: 32 or 64
- * attention_matrix_forward:        TILE rows of one head, or of `packed` heads with a query each; with -DSLICED sums
- *                                  of a slice of the keys to `partial`
- * attention_matrix_finish:         attention_join.h
- * attention_matrix_grad_query:     TILE queries
- * attention_matrix_grad_key_value: TILE keys; -DGRADS: 1 the values' gradient, 2 the keys'; the sums of
- *                                  both don't fit into the registers */
+ * Launch: a work-group of SUBGROUPS subgroups has TILE rows, 16 per subgroup: queries, or keys in
+ * attention_matrix_grad_key_value. It traverses the other side STEP rows at a time with 2D block reads whose
+ * addresses stay in registers (block_address.h), and reads its own rows again in every step: there is no
+ * local memory, no barrier, and no register left for them. A work-item has a column of the scores, 8 rows in
+ * a float8; rounded accumulators are the next product's left operand.
+ * Kernels:
+ *   attention_matrix_forward          TILE rows of one head, or of `packed` heads with one query each;
+ *   IS_SPLIT: partial results of a split-KV slice to `partial`
+ *   attention_matrix_merge            attention_merge.h
+ *   attention_matrix_grad_query       TILE queries
+ *   attention_matrix_grad_key_value   TILE keys; GRADS: 1 gradient of the values, 2 of the keys: the
+ *   accumulators of both don't fit into registers
+ * Options: T, BIAS_T, BIAS_IS_MASK, DROPOUT, BANDED as in attention.cl; MATRIX_T, as T; DEPTH, VALUE_DEPTH,
+ * rounded up to multiples of 32; SUBGROUPS; STEP: 32 or 64. */
 #include "attention/attention.h"
 
 #define FLOAT_T 1
@@ -33,9 +33,9 @@
     __attribute__((intel_reqd_sub_group_size(MATRIX_TEAM)))                                                  \
     __attribute__((reqd_work_group_size(TEAMS * MATRIX_TEAM, 1, 1))) __kernel void
 
-/* What a kernel is told, `given`, for item or sequence b: p. A sequence's rows needn't begin where a surface may, so
- * its surfaces begin where the tensor does, with rows from `first_query` and `first_key` on, and end with the sequence.
- */
+/* What a kernel is told, `given`, for item or sequence b: p. A sequence's rows needn't begin where a surface
+ * may, so its surfaces begin where the tensor does, with rows from `first_query` and `first_key` on, and end
+ * with the sequence. */
 #if BANDED
 #define SEQUENCE_OF(b)                                                                                       \
     const attention_params sequence_ = of_sequence(&given, b), *const p = &sequence_;                        \
@@ -53,8 +53,8 @@ static inline surface surface_of(const attention_matrix *m, long b, long h, int 
     return s;
 }
 
-/* A step's addresses: of the team's 16 rows as a left operand, of the other side's as a right one whose k are the
- * elements of a row, and as one whose k are the rows. */
+/* A step's addresses: of the team's 16 rows as a left operand, of the other side's as a right one whose k are
+ * the elements of a row, and as one whose k are the rows. */
 #define LEFT(s, row) OPEN(s, 0, row, 16, 16, 2)
 #define ALONG(s, row) OPEN(s, 0, row, 8, 16, 1)
 #define ACROSS(s, row) OPEN(s, 0, row, 16, 32, 2)
@@ -143,8 +143,8 @@ static inline float8 of_rows(float v, const int i) {
             if (j_ * 16 - i_ * 8 - r_ < lower_) s[j_][i_][r_] = -INFINITY;                                   \
     }
 
-/* What is looked up for rows of queries: a lane has a row's place in the bias, so that no row's place needs a register,
- * and dropout counts on from the first row's. */
+/* What is looked up for rows of queries: a lane has a row's place in the bias, so that no row's place needs a
+ * register, and dropout counts on from the first row's. */
 typedef struct row_places {
     long bias;
     ulong kept;
@@ -490,8 +490,8 @@ KERNEL attention_matrix_grad_key_value(const attention_params given) {
 #endif
     const band one = band_of(p, 0);
     f->lower = one.lower, f->upper = one.upper;
-    /* Queries before `first` and from `end` on look at none of these keys, those from `whole` to before `common` at
-     * all. */
+    /* Queries before `first` and from `end` on look at none of these keys, those from `whole` to before
+     * `common` at all. */
     const int queries_ = (int)p->queries;
     const int first = LIMITED(*p) ? max(0, row0 + 1 - one.upper) : 0;
     const int end = BANDED ? min(queries_, row0 + ROWS - one.lower) : queries_;

@@ -1,7 +1,9 @@
-/* out[k][b][h][t] = (projected[row(b, t)][k][h] + bias[k][h]) * (k == 0 ? scale : 1), vectors of `depth`
+/* Splits a fused QKV projection into heads:
+ *   out[k][b][h][t] = (projected[row(b, t)][k][h] + bias[k][h]) * (k == 0 ? scale : 1), vectors of `depth`
+ *   elements
  *
- * A group takes one row b, t; rows that an item doesn't have count as zeros.
- *   -DT=f16|bf16|f32|f64  -DLANES: the group's size */
+ * Launch: a work-group per (b, t). Rows that an item doesn't have count as zeros.
+ * Options: T=f16|bf16|f32|f64; LANES, work-group size. */
 #include "attention/attention.h"
 
 typedef STORED(T) stored;

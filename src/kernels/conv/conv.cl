@@ -1,18 +1,20 @@
-/* Convolution y = x * w and its two gradients as matrix products whose operands are gathered on the way
- * (nothing is unfolded in memory). Any strides, groups, dilation, 1 to 3 dimensions. Portable.
+/* Convolution y = x * w and its two gradients as implicit matrix products; the im2col operand is formed on
+ * the fly. Any strides, groups, dilation, 1 to 3 dimensions. Portable.
  *
- * -DSOUGHT=0  y: sum over (c, taps) of x at the pixel's taps times w
- *         =1  x: sum over (k, taps) of y where the tap meets a stride, times w
- *         =2  w: sum over pixels of x times y
- * -DINDEX=int or long: counts of pixels and of channels times taps fit it
- * -DCHANNELS_FAST: consecutive channels lie closer than consecutive pixels; -DPOINT_KERNEL: one tap
- * -DEPILOGUE -DCOMBINE: epilogue_math.h, for y and x
- * conv_tiles: tiles, one a work-group, as in gemm_tile.h; -DTILE -DTILE_K -DSIDE
- * conv_point: few channels a group: one work-item a result (y, x), 64 a result (w)
- * conv_finish: sums the slices of w */
+ * DIRECTION=0   y: sum over (c, taps) of x at the pixel's taps times w
+ * DIRECTION=1   gradient of x: sum over (k, taps) of y where the tap meets a stride, times w
+ * DIRECTION=2   gradient of w: sum over pixels of x times y
+ *
+ * Kernels:
+ *   conv_tiles           a work-group computes one tile (gemm_tile.h); TILE, TILE_K, SIDE
+ *   conv_point           few channels per group: one work-item per result (y, x), 64 per result (w)
+ *   conv_reduce_slices   split-K of w: adds up the slices
+ * Options: INDEX=int or long, type that holds pixel counts and channels times taps; CHANNELS_CONTIGUOUS,
+ * consecutive channels are closer in memory than consecutive pixels; POINT_KERNEL, 1x1; COMBINE, EPILOGUE
+ * (epilogue_math.h) for y and x. */
 #include "conv/conv.h"
 
-/* Where channels are fast the sum runs over channels first, and results lie in columns of channels. */
+/* With contiguous channels the sum runs over channels first, and columns of the result are channels. */
 #if SOUGHT == 2
 #define A_K_FAST (!CHANNELS_FAST)
 #define B_K_FAST (!CHANNELS_FAST)

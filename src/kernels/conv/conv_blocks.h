@@ -1,6 +1,5 @@
-/* conv_matrix by Intel's matrix units of 16 lanes, which read blocks: what conv_matrix.cl does with
- * -DMATRIX_XMX. Pixels come in blocks of eight of a line (w: of sixteen); where these are outside, reads give
- * zeros. */
+/* conv_matrix on XMX (16 lanes) with 2D block reads (conv_matrix.cl with MATRIX_XMX). Pixels come in blocks
+ * of eight of a row (gradient of w: sixteen); reads outside the image return zeros. */
 #define NOT_WRITTEN_OUT __attribute__((opencl_unroll_hint(1)))
 
 /* How the pixels of a line of the source lie that a tap meets along the width. With a step, pixels a step

@@ -1,16 +1,18 @@
-/* Convolutions with few channels a group, as depthwise ones, and their gradients: tensors with channels innermost,
- * read 16 bytes at a time, each number about once. As many channels of x as of y in a group. Portable.
+/* Depthwise and other convolutions with 1, 2 or 4 channels per group, and their gradients. Memory-bound:
+ * channels-last tensors are read 16 bytes at a time, every element about once. As many channels of x as of y
+ * per group. Portable.
  *
- * -DT=<dtype>; -DSOUGHT=0 y, 1 x, 2 w, with phases as in conv_matrix.cl; -DVOLUME, -DPHASES: conv_geometry.h
- * -DGROUP=1, 2 or 4 channels in a group
- * -DLANES vectors of 16 bytes side by side in a work-group of LANES x ROWS work-items
- * -DEPILOGUE -DCOMBINE: epilogue_math.h, for y and x
- * -DRUN taps along the width that are gone through together; -DEXACT 1 where all runs are full
- * -DSTEP pixels of the source from pixel to pixel, -DTAP_STEP from tap to tap, along the width
- * conv_depth: y and x, STRIP pixels beside each other a work-item; -DTAPS of a phase at most
- * conv_depth_w: w; a work-item has -DRUNS runs of taps, and goes through a slice of all strips of y; its sums go
- *       to `partial`: [slice][channel of y][channel of x in the group][tap]
- * conv_depth_finish: adds those up */
+ * Kernels:
+ *   conv_depthwise           y and gradient of x: a work-item has a strip of STRIP pixels; TAPS, most taps of
+ *                            a phase
+ *   conv_depthwise_weights   gradient of w: a work-item has RUNS runs of taps and traverses a slice of all
+ *                            strips of y; partial sums [slice][channel of y][channel of x in the group][tap]
+ *   conv_depthwise_reduce    adds these up
+ * Options: T; DIRECTION=0 y, 1 x, 2 w, with phases as in conv_matrix.cl; VOLUME, PHASES (conv_geometry.h);
+ * GROUP, channels per group; LANES, 16-byte vectors side by side in a work-group of LANES x ROWS work-items;
+ * COMBINE, EPILOGUE (epilogue_math.h) for y and x; RUN, taps along the width that are processed together;
+ * EXACT=1, all runs are full; STEP, TAP_STEP, source pixels from pixel to pixel and from tap to tap along the
+ * width. */
 #include "conv/conv_geometry.h"
 #define ending_t float
 #include "matrix/epilogue_math.h"
@@ -32,8 +34,8 @@ static inline void widen(__private float *v, pieces p) {
     WRITTEN_OUT for (int i = 0; i < VECTOR; i++) v[i] = WIDEN(T, p.each[i]);
 }
 
-/* The span's pixels of a line that begins at `from`; zeros beyond its ends. All are asked for before one is looked
- * at, hence no branch. */
+/* The span's pixels of a line that begins at `from`; zeros beyond its ends. All are asked for before one is
+ * looked at, hence no branch. */
 static inline void load_span(__private pieces *v, xpu_addr from, int first, int pitch, int width) {
     WRITTEN_OUT for (int x = 0; x < SPAN; x++)
         v[x].bits = XPU_CPTR(uint4, from)[clamp(first + x, 0, width - 1) * pitch];

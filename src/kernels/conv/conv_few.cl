@@ -1,18 +1,15 @@
-/* The gradient of x (or a transposed convolution) where x has 1 to 4 channels a group, as images have: of two
+/* Gradient of x (or transposed convolution) for x with 1 to 4 channels per group, e.g. images; two
  * dimensions, by multiply-adds. Portable.
  *
- * A work-item has HIGH x WIDE pixels of x in all of their channels, whole strides of them, so that which taps meet
- * which pixels is known as the kernel is built. A work-group has ROWS x LANES of those, and goes through y's
- * channels STEP at a time: what its pixels are reached from, and w, lie in local memory meanwhile.
- *
- * -DT=<dtype>; -DCHANNELS of x in a group; -DHIGH -DWIDE, multiples of the strides
- * -DTAPS_H -DTAPS_W -DSTRIDE_H -DSTRIDE_W -DDILATION_H -DDILATION_W: w, and how it goes over x
- * -DAHEAD_H -DAHEAD_W: pixel i of a work-item's and tap t meet pixel (i + AHEAD - t * DILATION) / STRIDE of y,
- *       counted from the first one that the work-item reads, where that is whole; it is never negative
- * -DSPAN_H -DSPAN_W: of y, that a work-item reads
- * -DY_QUADS: y is read by four channels; -DOUT=1 four pixels' channels, 2 pixels, are written at once where all are
- *       there, 0 none
- * -DSUBGROUP=<work-items> on Intel's GPUs; -DEPILOGUE -DCOMBINE: epilogue_math.h */
+ * Launch: a work-item has HIGH x WIDE pixels of x in all of their channels, whole strides, so that the taps
+ * of each pixel are known at build time. A work-group has ROWS x LANES work-items and traverses y's channels
+ * STEP at a time; the pixels of y that it needs, and w, are in local memory.
+ * Options: T; CHANNELS of x per group; HIGH, WIDE, multiples of the strides; TAPS_H, TAPS_W, STRIDE_H,
+ * STRIDE_W, DILATION_H, DILATION_W, the geometry of w; AHEAD_H, AHEAD_W, pixel i of a work-item and tap t
+ * meet pixel (i + AHEAD - t * DILATION) / STRIDE of y, counted from the first one that the work-item reads,
+ * if that is an integer (it is never negative); SPAN_H, SPAN_W, pixels of y that a work-item reads; Y_QUADS,
+ * y is read four channels at a time; OUT=1 four pixels of a channel, 2 all channels of a pixel, are stored at
+ * once if all exist, 0 neither; SUBGROUP_SIZE on Intel GPUs; COMBINE, EPILOGUE (epilogue_math.h). */
 #include "conv/conv_few.h"
 #define ending_t float
 #include "matrix/epilogue_math.h"

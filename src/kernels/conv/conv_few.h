@@ -1,5 +1,5 @@
-/* What conv_few.cl is told. Dimensions are height and width; distances in y count elements within an image.
- */
+/* Parameters of conv_few_channels.cl. Dimensions are height and width; strides of y count elements within an
+ * image. */
 #ifndef XPU_KERNELS_CONV_FEW_H
 #define XPU_KERNELS_CONV_FEW_H
 #include "matrix/epilogue.h"

@@ -1,12 +1,13 @@
-/* conv_matrix by way of local memory: what conv_matrix.cl does by NVIDIA's units and by multiply-adds. Each
- * work-item brings in pieces of both operands at each step, whose addresses it works out as it goes. */
+/* conv_matrix through local memory, on NVIDIA tensor cores and by multiply-adds. In every step each work-item
+ * copies vectors of both operands to local memory; the addresses of the im2col operand are computed on the
+ * fly. */
 #define PIECES_K (TILE_K / PIECE)
-#define A_PIECES (A_K_FAST ? PIECES_K : TILE_M / PIECE) /* of a row of the slab */
+#define A_PIECES (A_K_FAST ? PIECES_K : TILE_M / PIECE) /* of a row of the tile */
 #define B_PIECES (B_K_FAST ? PIECES_K : TILE_N / PIECE)
 #define PLACE_IN(base, pieces) ((base) + (long)(pieces) * (PIECE * ELEMENT))
 
-/* Brings in piece number i of a work-item, which lies `from` pieces beyond `base`; zeros where it isn't `on`,
- * without a branch. Units' slabs are copied to while others are multiplied, multiply-adds' pass through
+/* Brings in vector number i of a work-item, which lies `from` vectors beyond `base`; zeros where it isn't
+ * `on`, without a branch. Units' tiles are copied to while others are multiplied, multiply-adds' pass through
  * registers. */
 #ifdef MATRIX_FMA
 typedef __private quad *slab;
@@ -30,7 +31,7 @@ static inline void bring_or_fill(slab to, uint i, const uint pieces, xpu_addr ba
 }
 #endif
 
-/* The rows of the gathered operand that a work-item brings in: where their tap 0 lies, in pieces, and where
+/* The rows of the gathered operand that a work-item brings in: where their tap 0 lies, in vectors, and where
  * in the image. */
 #if SOUGHT != 2
 typedef struct gather {
@@ -65,7 +66,7 @@ static inline void open_gather(const conv_matrix_params *p, const product *z, __
     }
 }
 
-/* Brings in the rows' pieces from the tap's source; zeros, or what stands for them, where that is outside,
+/* Brings in the rows' vectors from the tap's source; zeros, or what stands for them, where that is outside,
  * and beyond the last tap. */
 static inline void load_gather(const conv_matrix_params *p, const product *z, slab to, xpu_addr base,
                                __private const gather *g, tap at, bool on) {
@@ -100,7 +101,7 @@ static inline void load_weights(const conv_matrix_params *p, slab to, xpu_addr b
     }
 }
 #elif SOUGHT == 1
-/* w, whose rows are channels of y at one tap and hold the channels of x. `first` is k at the slab's row 0. */
+/* w, whose rows are channels of y at one tap and hold the channels of x. `first` is k at the tile's row 0. */
 static inline void load_weights(const conv_matrix_params *p, const product *z, slab to, xpu_addr base,
                                 uint n0, uint first, uint end) {
 #if ONE_TAP
@@ -110,7 +111,7 @@ static inline void load_weights(const conv_matrix_params *p, const product *z, s
         const uint row = COPY_ROW(i, B_PIECES), piece = COPY_PIECE(i, B_PIECES);
 #if ONE_TAP
         const tap at = all;
-        const uint beyond = row; /* the tap's element that its piece begins with */
+        const uint beyond = row; /* the tap's element that its vector begins with */
 #else
         const tap at = tap_of(p, z, (first + row) / PIECE);
         const uint beyond = (first + row) % PIECE;
@@ -125,7 +126,7 @@ static inline void load_weights(const conv_matrix_params *p, const product *z, s
 }
 #else
 #if PIXELS_FAST
-/* y, whose rows are its channels in an image and hold pixels. A piece is of one image, where those of the
+/* y, whose rows are its channels in an image and hold pixels. A vector is of one image, where those of the
  * images before take so many places more than there are pixels. */
 static inline void load_given(const conv_matrix_params *p, slab to, xpu_addr base, uint m0, uint first) {
     WRITTEN_OUT for (uint i = 0; i < COPIES(TILE_M); i++) {

@@ -1,5 +1,5 @@
-/* Pixels and phases of a convolution, as conv_matrix.h's parameters describe them. Wants VOLUME, 1 where
- * there are three dimensions, and PHASES, 1 where there are several. */
+/* Pixels and phases of a convolution as the parameters in conv_matrix.h describe them.
+ * Options: VOLUME, 1 if there are three dimensions; PHASES, 1 if there are several phases. */
 #include "conv/conv_matrix.h"
 
 /* fast_divisor, ops/iter.h */

@@ -1,31 +1,32 @@
-/* Convolution y = x * w and its two gradients as products whose operands are gathered on the way from tensors with
- * channels innermost: in fp16 and bf16 by matrix units, NVIDIA's (matrix.h) or Intel's (matrix_xmx.h, matrix_squares.h);
- * in any dtype by GPUs' multiply-adds (matrix_fma.h).
+/* Implicit GEMM: convolution y = x * w and its two gradients as matrix products whose im2col operand is
+ * formed on the fly from channels-last tensors. fp16 and bf16 on matrix engines (matrix.h, matrix_xmx.h,
+ * matrix_xmx8.h), any dtype by multiply-adds on GPUs (matrix_fma.h).
  *
- * -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T: the dtype and its class (gemm_tile.h)
- * -DOPERAND_T=i8: y of bytes; sums have a scale a channel, a bias, what is combined with them and an epilogue
- *             (-DEPILOGUE -DCOMBINE: epilogue_math.h), and leave as leaving.h says. Units multiply integers, from whose
- *             sums x's zero point is taken, multiply-adds (-DSUM_T=f32) numbers that it was taken from.
- *             -DA_UNSIGNED where x is uint8, which is taken less 128, but by Intel's units; -DBLANK=1 where its
- *             padding isn't zeros
- * -DSOUGHT=0  y: rows are pixels of y, k is (tap, c): x at the pixel's taps times w along k
- *         =1  x: rows are pixels of x, k is (tap, channel of y): y at the pixels whose taps they are times w.
- *             With a stride a pixel is reached by some of the taps only, all pixels at one distance from its
- *             multiples by the same ones: these are a phase, each a product of its own.
- *         =2  w: rows are channels of y, columns (tap, c), k the pixels of y
- * conv_matrix: tiles, one a work-group; -DMATRIX_T and what matrix.h wants, or, with -DMATRIX_FMA, what matrix_fma.h
- *              wants, or, with -DMATRIX_XMX, matrix_xmx.h: pixels come in blocks of eight of a line then (w: of
- *              sixteen), `extent` counts these;
- *              -DPADDED 1 where taps may lie outside, -DONE_TAP 1 where all of a step of k is of one tap,
- *              -DVOLUME 1 where there are three dimensions, -DPHASES 1 where there are several,
- *              -DOUT_PAIRS 1 where two numbers beside each other can be written as one, -DOUT_PIECES 1 where
- *              a piece can, -DPIXELS_FAST 1 where pixels lie beside each other: y or x leaves by pieces of them,
- *              y is read by such where w is sought
- * conv_matrix_finish: sums the slices; -DPARTS work-items for four numbers, -DOUT_QUADS 1 where these can be written
- *              as one
- * conv_pack:   puts channels innermost; -DPIXELS_FAST 1: from where pixels lie closer, by tiles of SIDE x SIDE
- * A piece has PIECE channels, and all distances that the parameters count in pieces are its multiples: 16 bytes for
- * units, 32 for Intel's of 8 lanes, a quad for multiply-adds. With -DSLICED=1 conv_matrix writes its bare sums to `partial`. */
+ * DIRECTION=0   y: rows are pixels of y, k is (tap, c): x at the pixel's taps times w
+ * DIRECTION=1   gradient of x: rows are pixels of x, k is (tap, channel of y): y at the pixels whose taps
+ *               they are, times w. With strides, only some taps reach a pixel, and all pixels with the same
+ *               remainder are reached by the same ones: these form a phase, each of which is a product of its
+ *               own
+ * DIRECTION=2   gradient of w: rows are channels of y, columns (tap, c), k the pixels of y
+ *
+ * Kernels:
+ *   conv_matrix   a work-group computes one tile; MATRIX_T and the options of matrix.h, with MATRIX_FMA of
+ *                 matrix_fma.h, with MATRIX_XMX of matrix_xmx.h (pixels come in blocks of eight of a row, for
+ *                 w sixteen, which `extent` counts)
+ *   conv_matrix_reduce_slices   split-K: adds up the slices; PARTS work-items for four elements, OUT_QUADS=1:
+ *                               these can be stored as one
+ *   conv_pack     packs to channels-last; PIXELS_CONTIGUOUS=1: from pixels that are closer in memory than
+ *                 channels, by SIDE x SIDE tiles
+ * Options: T, COMPLEX_T, FLOAT_T, DOUBLE_T (gemm_tile.h); OPERAND_T=i8, quantized: sums have a scale per
+ * channel, a bias and post-ops (COMBINE, EPILOGUE: epilogue_math.h), and are converted as output_quant.h
+ * says. Matrix engines multiply integers and compensate x's zero point in the sums; multiply-adds (SUM_T=f32)
+ * subtract it first. A_UNSIGNED, x is uint8, shifted by -128 except on XMX; HAS_PAD_VALUE=1, x's padding
+ * isn't zero. PADDED=1, taps may be outside; IS_1X1=1, all of a step of k has one tap; VOLUME=1, three
+ * dimensions; PHASES=1, several phases; OUT_PAIRS=1, two contiguous results can be stored as one;
+ * OUT_VECTORS=1, a vector can; PIXELS_CONTIGUOUS=1, pixels are contiguous: y or x is stored by vectors of
+ * them, and for w y is read so; IS_SPLIT=1, conv_matrix stores partial sums to `partial`. A vector has
+ * VECTOR_ELEMENTS channels; all strides that parameters count in vectors are multiples of it:
+ * 16 bytes on matrix engines (32 on XMX with 8 lanes), four elements for multiply-adds. */
 #include "conv/conv_geometry.h"
 #include "gemm/gemm_tile.h"
 #include "matrix/pieces.h"
@@ -93,7 +94,7 @@ static inline void write_sums(__global acc_t *to, __private const run *r) {
 }
 
 #ifndef PACK
-/* A tap of a phase, counted in pieces of k (w: of columns): the channels' piece and the tap. */
+/* A tap of a phase, counted in vectors of k (w: of columns): the channels' vector and the tap. */
 typedef struct tap {
     uint piece, d, h, w;
 } tap;
@@ -134,7 +135,7 @@ static inline long place_of_row(const conv_matrix_params *p, const product *z, u
     return q.n * p->result_stride[0] + d * p->result_stride[2] + h * p->result_stride[3] + w * p->result_stride[4];
 }
 #if OUT_PIECES
-/* Where its channels begin, in pieces. */
+/* Where its channels begin, in vectors. */
 static inline int piece_of_row(const conv_matrix_params *p, const product *z, uint row) {
     const pixel q = pixel_of(p, row);
     const int d = (int)q.d * p->pixel_step[0] + z->d.pixel, h = (int)q.h * p->pixel_step[1] + z->h.pixel;
@@ -220,9 +221,9 @@ static inline void write_quad(const conv_matrix_params *p, __private const chann
 #endif
 
 #ifdef TILE_M
-/* What a work-group computes: the tile that begins at row m and column n of a product. Its number is (slice, phase,
- * group, band of BAND rows of tiles, column, row in the band): groups that run at a time share rows and columns, which
- * lie in the cache then. */
+/* What a work-group computes: the tile that begins at row m and column n of a product. Its number is (slice,
+ * phase, group, band of BAND rows of tiles, column, row in the band): groups that run at a time share rows
+ * and columns, which lie in the cache then. */
 typedef struct tile_place {
     uint m, n, product;
 } tile_place;

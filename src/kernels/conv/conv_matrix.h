@@ -1,5 +1,5 @@
-/* What conv_matrix.cl is told: a convolution y = x * w as a product of matrices, whichever of the three is
- * sought, and what is to be packed for it. */
+/* Parameters of conv_matrix.cl (a convolution y = x * w as a matrix product, in any of the three directions),
+ * of conv_depthwise.cl, and of packing. */
 #ifndef XPU_KERNELS_CONV_MATRIX_H
 #define XPU_KERNELS_CONV_MATRIX_H
 #include "matrix/epilogue.h"
@@ -27,15 +27,15 @@ typedef struct conv_bytes_params {
     xpu_addr w_scale,
         w_sums; /* of channels of y, float32 and int32: the scale, and the sum of w; 0 for none */
     xpu_i64 w_scale_stride;
-    xpu_addr blank; /* by Intel's units of 8 lanes: a piece of what x is in its padding, where not zeros */
+    xpu_addr blank; /* by Intel's units of 8 lanes: a vector of what x is in its padding, where not zeros */
     float factor;   /* of all sums */
     xpu_i32 less;   /* x's zero point, or what is added to it, as its numbers are taken */
 } conv_bytes_params;
 
-/* Dimensions are depth, height, width. A piece is 16 bytes, by
- * Intel's units of 8 lanes 32, by multiply-adds four channels. Where y or x is
- * sought the rows of the product are pixels of the result, its columns channels, and what is gathered is x or
- * y; where w is sought rows are its channels k, columns pairs of a tap and a channel c, and x is gathered. */
+/* Dimensions are depth, height, width. A vector is 16 bytes (XMX with 8 lanes: 32; multiply-adds: four
+ * channels). Forward and gradient of x: rows of the product are pixels of the result, columns its channels,
+ * and the im2col operand is x or y. Gradient of w: rows are its channels k, columns pairs of a tap and a
+ * channel c, and the im2col operand is x. */
 typedef struct conv_matrix_params {
     xpu_addr gathered, other, result;
     xpu_addr bias;    /* added to each channel; 0 for none */
@@ -48,32 +48,32 @@ typedef struct conv_matrix_params {
     xpu_u32 slice;           /* steps along k */
     xpu_u32 channels;        /* w: columns of a tap that there are, the others being padding */
     xpu_u32 result_channels; /* from group to group, of the result (w: rows) */
-    xpu_i32 result_pitch[4]; /* where the result's channels are innermost: pieces from n to n, … */
+    xpu_i32 result_pitch[4]; /* where the result's channels are innermost: vectors from n to n, … */
     xpu_i32 gathered_pitch[4],
-        gathered_group;               /* pieces from n to n and along the dimensions; group to group */
+        gathered_group;               /* vectors from n to n and along the dimensions; group to group */
     xpu_i32 other_width;              /* by Intel's units: bytes of w's columns */
-    xpu_i32 other_pitch, other_group; /* pieces from line to line: channel k of w, pixel of y, or, by lines of
-                                         pixels, channel of y; … */
+    xpu_i32 other_pitch, other_group; /* vectors from line to line: channel k of w, pixel of y, or, by lines
+                                         of pixels, channel of y; … */
     xpu_i32 other_image;              /* … and, beyond its pixels, from image to image then */
-    xpu_i32 other_tap[3];             /* of w, pieces from tap to tap of a phase, … */
+    xpu_i32 other_tap[3];             /* of w, vectors from tap to tap of a phase, … */
     xpu_i32 other_tap_first[3];       /* … and from tap 0 to tap 1 */
-    xpu_i32 source[3];                /* the gathered tensor's size */
+    xpu_i32 source[3];                /* size of the im2col operand's tensor */
     xpu_i32 step[3], tap_step[3];     /* of the source, from pixel to pixel and from tap to tap */
     xpu_i32 pixel_step[3], size[3];   /* of the result: from pixel to pixel of a phase; its size */
     conv_divisor extent[3];           /* pixels of the product's rows (w: of its depth) */
-    conv_divisor per_tap;             /* pieces of a tap along k (w: columns) */
+    conv_divisor per_tap;             /* vectors of a tap along k (w: columns) */
     xpu_u32 phases[3];
     conv_phase phase[3][CONV_PHASES];
     conv_bytes_params bytes;
 } conv_matrix_params;
 
-/* What conv_depth.cl is told. Lines of STRIP pixels take the place of pixels along the width in `extent`. */
+/* Parameters of conv_depthwise.cl. `extent` counts strips of STRIP pixels, not pixels, along the width. */
 typedef struct conv_depth_params {
     ending_params end;           /* `other` lies as the result does */
-    conv_matrix_params geometry; /* result, gathered, partial, slices and what belongs to them */
+    conv_matrix_params geometry; /* result, im2col operand, partial sums, slices, and their strides */
     xpu_addr w, y;               /* y: where w is sought; w is the result then */
     xpu_i64 w_stride[5];
-    xpu_i32 y_pitch[4];        /* pieces */
+    xpu_i32 y_pitch[4];        /* vectors */
     xpu_u32 channels, vectors; /* of 16 bytes each */
     xpu_u32 strips, blocks;    /* of all pixels in a phase; work-groups for these */
     xpu_u32 chunks;            /* of the vectors, one a work-group */
@@ -82,7 +82,7 @@ typedef struct conv_depth_params {
     xpu_i32 apart[3];          /* from tap to tap of a phase */
 } conv_depth_params;
 
-/* Any tensor to [n][pixels][groups][padded], with zeros behind each group's channels. */
+/* Packs any tensor to [n][pixels][groups][padded]; each group's channels are padded with zeros. */
 typedef struct conv_pack_params {
     xpu_addr from, to;
     xpu_i64 stride[5]; /* elements */

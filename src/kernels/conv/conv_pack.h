@@ -1,4 +1,4 @@
-/* conv_pack: puts channels innermost, with zeros behind them (conv_matrix.cl with -DPACK). */
+/* conv_pack: packs a tensor to channels-last, channels padded with zeros (conv_matrix.cl with PACK). */
 /* Where a pixel's channel 0 lies; `number` counts the pixels of one n. */
 static inline long pixel_at(const conv_pack_params *p, uint number) {
     const uint lines = quotient(number, p->size[2]), d = quotient(lines, p->size[1]);

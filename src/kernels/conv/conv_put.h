@@ -1,5 +1,5 @@
-/* How conv_gather.h's sums leave: as slices' sums, number by number, or where the result's channels are
- * innermost by pieces, units' by way of local memory. */
+/* How the accumulators of conv_im2col.h are stored: as partial sums of split-K slices, element by element,
+ * or, if the result's channels are contiguous, by vectors (tensor cores: through local memory). */
 #define BYTES_OF_i8 1
 #define BYTES_OF_u8 1
 #define BYTES_OF_f16 2
@@ -96,7 +96,7 @@ static inline uint4 read_line(__local const uchar *lines, uint row, uint piece) 
     return *(__local const uint4 *)(lines + row * LINE_BYTES + piece * 16);
 #endif
 }
-/* Where a round's rows lie in the result, in pieces, and their way there. */
+/* Where a round's rows lie in the result, in vectors, and their way there. */
 static inline void find_places(const conv_matrix_params *p, const product *z, __local int *places, uint m0,
                                uint round) {
     for (uint row = (uint)get_local_id(0); row < ROUND_ROWS; row += THREADS)

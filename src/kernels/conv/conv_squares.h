@@ -1,11 +1,11 @@
-/* conv_matrix by Intel's matrix units of 8 lanes (matrix_squares.h): each work-item reads half lines of both
- * operands into registers, one step ahead, and writes them down as squares. A step is of 32 elements (64 of
- * bytes): two pieces along k, or 32 lines across it.
+/* conv_matrix on XMX with 8 lanes (matrix_xmx8.h): a work-item loads half rows of both operands into
+ * registers, one step ahead, and stores them in blocked (DPAS) layout. A step is 32 elements (64 for int8):
+ * two vectors along k, or 32 rows across it.
  *
- * These GPUs have no instructions for addresses of 64 bits, so an operand's places within a tile are 32-bit
- * numbers of bytes, and its tile's first byte goes on by what all work-items share. What is gathered keeps an
- * address for each row. A piece that isn't there, in the padding or beyond k, is read where there are zeros,
- * by a choice of addresses: what was read may not be looked at before it is written down (fetch_piece). */
+ * These GPUs have no 64-bit address arithmetic, so offsets within a tile are 32-bit byte offsets, and the
+ * base of an operand's tile advances by a uniform amount; the im2col operand keeps one address per row. A
+ * vector that doesn't exist (padding, or past the end of k) is read from a block of zeros, by selecting the
+ * address: loaded values must not be modified before they are stored (load_vector_in_order). */
 #define PIECES_K (TILE_K / PIECE)
 #define BYTES(pieces) ((long)(pieces) * HALF)
 
@@ -68,7 +68,7 @@ static inline void open_gather(const conv_matrix_params *p, const product *z, __
     }
 }
 
-/* What a tap's pieces of the rows are ahead of those of the first. */
+/* What a tap's vectors of the rows are ahead of those of the first. */
 static inline long ahead_of_tap(const conv_matrix_params *p, tap at) {
     const int d = p->tap_step[0] * p->gathered_pitch[1], h = p->tap_step[1] * p->gathered_pitch[2];
     const int w = p->tap_step[2] * p->gathered_pitch[3];
@@ -84,7 +84,7 @@ static inline void load_gather(const conv_matrix_params *p, __private uint8 *to,
 }
 
 #if SOUGHT == 1
-/* Where w's lines begin that a tap's piece of channels meets. */
+/* Where w's lines begin that a tap's vector of channels meets. */
 static inline long weights_of_tap(const conv_matrix_params *p, tap at) {
     return BYTES((int)(at.piece * PIECE) * p->other_pitch + (VOLUME ? (int)at.d * p->other_tap[0] : 0) +
                  (int)at.h * p->other_tap[1] + (int)at.w * p->other_tap[2]);
@@ -121,7 +121,7 @@ static inline void next_step(const conv_matrix_params *p, const product *z, __pr
 #endif
 
 #if SOUGHT == 0
-/* w, whose lines are channels of y and hold all of k, of which `left` pieces are there. */
+/* w, whose lines are channels of y and hold all of k, of which `left` vectors are there. */
 static inline void open_weights(const conv_matrix_params *p, __private uint *at, uint n0) {
     const uint pitch = (uint)BYTES(p->other_pitch);
     open_pieces(at, pitch, (int)min(p->columns - n0, (uint)TILE_N), TILE_N, false);
@@ -177,7 +177,7 @@ static inline column column_of(const conv_matrix_params *p, const product *z, ui
                         (long)h * p->gathered_pitch[2] + (long)w * p->gathered_pitch[3];
     return (column){p->gathered + BYTES(pieces) + pair_place(TILE_N) % 2 * (HALF / 2), d, h, w};
 }
-/* Pieces from a pixel's source to that of the next one: beside it, in the next line, plane and image. */
+/* Vectors from a pixel's source to that of the next one: beside it, in the next line, plane and image. */
 typedef struct ways {
     int pixel, line, plane, image;
 } ways;
@@ -252,7 +252,7 @@ __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv
         other += other_step, first += TILE_K;                                                                \
     }
 #else
-    const uint depth = z.d.taps.value * z.h.taps.value * z.w.taps.value * p->per_tap.value; /* in pieces */
+    const uint depth = z.d.taps.value * z.h.taps.value * z.w.taps.value * p->per_tap.value; /* in vectors */
     const uint steps = (depth + PIECES_K - 1) / PIECES_K;
     gather g;
     open_gather(p, &z, &g, t.m);
@@ -295,7 +295,7 @@ __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv
     PRODUCT_BY_TURNS(sum, slabs, stage, (int)left, LOAD_BOTH, KEEP_BOTH);
 
 #if OUT_PIECES
-    barrier(CLK_LOCAL_MEM_FENCE); /* the last slab has been read */
+    barrier(CLK_LOCAL_MEM_FENCE); /* the last tile has been read */
     put_tile(p, &z, slabs, sum, t.m, t.n);
 #else
     put_sums(p, &z, t.product, sum, t.m, t.n);

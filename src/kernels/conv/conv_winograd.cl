@@ -1,16 +1,14 @@
-/* Convolutions of 3 x 3 taps with fewer multiplications: tensors to the planes of F(2x2, 3x3), and back (A. Lavin,
- * S. Gray, Fast Algorithms for Convolutional Neural Networks, 2015, section 4.1). Portable; planes are fp32.
+/* Winograd convolution F(2x2, 3x3): transforms between tensors and planes (A. Lavin, S. Gray, Fast Algorithms
+ * for Convolutional Neural Networks, 2015, section 4.1). Portable; planes are fp32.
  *
- * Two pixels of y along a line, d the four of x that they are made of, g the taps:
+ * In one dimension, with d the four pixels of x that two pixels of y depend on and g the taps:
  *
- *     y = A'((G g) * (B' d))    and so, with what is sought and what is given changed, the gradient of g: G'((A y) * (B' d))
+ *     y = A'((G g) * (B' d)); gradient of g: G'((A y) * (B' d))
  *
- * In two dimensions each is done along both. A work-item has one window of one channel.
- *
- * -DT=<dtype>, of the tensor
- * -DWAY=0 x, windows of 4 by 4 that overlap by 2: B'; 1 the taps: G; 2 the gradient of y, 2 by 2: A; 3 back to 2 by 2
- *       pixels: A'; 4 back to the taps: G'
- * -DCHANNELS_FAST=1 work-items beside each other have channels beside each other, 0 windows */
+ * In two dimensions each transform is applied along both. Launch: a work-item has one window of one channel.
+ * Options: T, dtype of the tensor; WAY=0 x, 4 x 4 windows that overlap by 2: B'; 1 taps: G; 2 gradient of y,
+ * 2 x 2: A; 3 back to 2 x 2 pixels: A'; 4 back to taps: G'; CHANNELS_CONTIGUOUS=1, adjacent work-items have
+ * adjacent channels, 0 adjacent windows. */
 #include "conv/conv_winograd.h"
 
 #define WRITTEN_OUT _Pragma("unroll")

@@ -1,5 +1,5 @@
-/* What conv_winograd.cl is told: a tensor of n images, cut into windows, and the 16 planes in which the
- * windows' transforms lie, [plane][window][channel] in steps of their own. */
+/* Parameters of conv_winograd.cl: a tensor of n images, split into windows, and the 16 planes of the windows'
+ * transforms, [plane][window][channel] with their own strides. */
 #ifndef XPU_KERNELS_CONV_WINOGRAD_H
 #define XPU_KERNELS_CONV_WINOGRAD_H
 #include "shared.h"

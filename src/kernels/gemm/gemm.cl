@@ -1,37 +1,47 @@
-/* out = epilogue(combine(alpha A B + beta C, other)), any strides, batched. Portable.
+/* Matrix products: out = epilogue(combine(alpha A B + beta C, other)), batched, any strides.
  *
- * -DT=<dtype> -DCOMPLEX_T -DFLOAT_T -DDOUBLE_T: the dtype and its class (gemm_tile.h)
- * -DOPERAND_T: the dtype of A and B where it isn't T (gemm_tile.h)
- * -DA_SCALE -DB_SCALE: dtypes of scales of A's rows and B's columns, by which sums are multiplied
- * -DMINUS: sums are lessened by products of whole numbers of rows and columns; -DA_UNSIGNED -DB_UNSIGNED: that
- * operand of int8 is uint8, and is taken less 128 where Intel's matrix units don't multiply it
- * -DOUT_T -DOTHER_T: dtypes of the result, and of what is combined, where they aren't T; of bytes, -DOUT_BYTES
- * and -DOTHER_BYTES, which have a scale and a zero point
- * -DEPILOGUE -DCOMBINE: epilogue_math.h; -DCONJUGATE_A -DCONJUGATE_B 0 or 1
- * gemm:        tiles, one a work-group; -DTILE -DTILE_K -DSIDE -DA_K_FAST -DB_K_FAST
- * gemm_matrix: tiles by the device's matrix units, A and B having one stride of 1; -DMATRIX_T and what matrix.h
- *              wants, or, with -DMATRIX_XMX, matrix_xmx.h; or, with -DMATRIX_FMA, by GPUs' multiply-adds and what
- *              matrix_fma.h wants; -DBAND rows of tiles that are computed together; -DOUT_PIECE bytes of results
- *              beside each other that are written at a time, 0 where they have any strides; -DC_FORM=0 no C, 1 any
- *              strides, 2 numbers beside each other, of which -DC_PIECE bytes are read at a time; -DOTHER_PIECE likewise
- *              of what is combined, 0 where that has any strides
- * gemm_vector: m = 1, on GPUs, B having a stride of 1; what gemm_vector.h wants
- * gemm_few:    few rows, B quantised; what gemm_few.h wants; by NVIDIA's units gemm_few_units, gemm_few_units.h
- *              these two and gemm_vector for several B: gemm_joined.h; on processors gemm_few_host, gemm_few_host.h
- * -DGROUPED=1: the rows of A and of the result are those of `batch` groups, one after the other, each of which has
- *              a B of its own; 2: the columns of B and of the result likewise; 3: k, each group having results of its
- *              own. For gemm, gemm_matrix and gemm_host; groups that don't end in order, or where there is nothing, are
- *              empty
- * -DQUANTISED_B=1: gemm_matrix by NVIDIA's or Intel's units of 16 lanes, whose B is quantised, and gemm_finish after it;
- *                  matrix_quantised.h or gemm_octets.h
- * gemm_row:    m = 1; work-groups of 16 columns x 16 parts of the slice, or (B_K_FAST) of 1 x 64
- * gemm_thin:   few rows, k fast in A and B, on processors: a subgroup reads its columns of B once, 16 k at a
- *              time; -DTHIN=1, 2 or 4 rows and -DSTREAMS=1 or 4 columns at once
- * gemm_host:   fp32, fp16 and bf16 on processors; what gemm_host.h wants
- * gemm_finish: sums the slices when k was cut; -DPARTS work-items for an element
- * gemm_rows:   ends sums that somebody else computed, on processors: a group has GEMM_ROW_SPAN columns of a row;
- *              -DNEIGHBOURS: whose columns are neighbours, 1 the result's, 2 C's, 4 what is combined, 8 B's scales
- * With -DSLICED=1 gemm, gemm_matrix, gemm_vector and gemm_row write their bare sums to `partial`. */
+ * Kernels:
+ *   gemm           portable: a work-group computes one tile; TILE, TILE_K, SIDE, A_K_MAJOR, B_K_MAJOR
+ *                  (gemm_tile.h)
+ *   gemm_matrix    matrix engines, or multiply-adds on GPUs; A and B have one unit stride. A work-group
+ *                  computes one TILE_M x TILE_N tile. MATRIX_T and the options of matrix.h, of matrix_xmx.h
+ *                  with MATRIX_XMX, of matrix_xmx8.h with MATRIX_XMX8, or of matrix_fma.h with MATRIX_FMA
+ *   gemv           M = 1 on GPUs, B with one unit stride (gemv.h)
+ *   gemv_portable  M = 1; work-groups of 16 columns x 16 parts of the slice of k or, with B_K_MAJOR, of 1 x
+ *                  64
+ *   gemm_small_m   few rows, quantized B (gemm_small_m.h); gemm_small_m_mma on tensor cores
+ *                  (gemm_small_m_mma.h), gemm_small_m_host on CPUs (gemm_small_m_host.h). These and gemv also
+ *                  take several B: gemm_fused.h
+ *   gemm_skinny    CPU, few rows, A and B K-major: a subgroup reads its columns of B once, 16 elements of k
+ *                  at a time; SKINNY=1, 2 or 4 rows and COLUMNS_AT_ONCE=1 or 4
+ *   gemm_host      CPU, fp32, fp16 and bf16 (gemm_host.h)
+ *   gemm_reduce_slices   split-K: adds up the slices' partial sums; PARTS work-items per element
+ *   gemm_epilogue  CPU: post-processes sums of another library; a work-group has GEMM_EPILOGUE_SPAN columns
+ *                  of a row; CONTIGUOUS_MASK, whose columns are contiguous: 1 the result, 2 C, 4 the binary
+ *                  post-op's operand, 8 B's scales
+ *
+ * Options of all kernels:
+ *   T, COMPLEX_T, FLOAT_T, DOUBLE_T   dtype and its class (gemm_tile.h); OPERAND_T, dtype of A and B if it
+ *   isn't T
+ *   A_SCALE, B_SCALE        dtypes of scales of A's rows and B's columns, which multiply the sums
+ *   ZERO_COMPENSATION       zero-point compensation is subtracted from the sums: products of integers of A's
+ *                           rows and B's columns
+ *   A_UNSIGNED, B_UNSIGNED  the int8 operand is uint8; it is shifted by -128 except on XMX
+ *   OUT_T, OTHER_T, OUT_BYTES, OTHER_BYTES   output_quant.h
+ *   COMBINE, EPILOGUE       epilogue_math.h; CONJUGATE_A, CONJUGATE_B: 0 or 1
+ *   GROUPED                 1: rows of A and of the result are those of `batch` consecutive groups, each with
+ *                           its own B; 2: likewise columns of B and of the result; 3: k, each group has its
+ *                           own result. For gemm, gemm_matrix and gemm_host; groups whose ends are not
+ *                           ascending, or out of range, are empty
+ *   QUANTIZED_B=1           gemm_matrix with quantized B on tensor cores or XMX (16 lanes): mma_dequant.h,
+ *                           gemm_xmx_dequant.h
+ *   IS_SPLIT=1              split-K: gemm_matrix, gemm, gemv and gemv_portable store partial sums to
+ *                           `partial`
+ *   BAND                    gemm_matrix: rows of tiles that are scheduled together
+ *   OUT_VECTOR_BYTES        gemm_matrix: contiguous result bytes stored at a time, 0 for any strides;
+ *                           OTHER_VECTOR_BYTES, likewise loaded of the binary post-op's operand
+ *   C_FORM                  gemm_matrix: 0 no C, 1 any strides, 2 contiguous, loaded C_VECTOR_BYTES at a time
+ */
 #ifndef GROUPED
 #define GROUPED 0
 #endif
@@ -149,8 +159,9 @@ typedef struct tile_place {
 } tile_place;
 
 #if GROUPED
-/* The group whose tiles number *g, made a number in it, is one of, and where it begins and ends: it has `across` of
- * them for each `size` rows or columns, or, of k, `across` in all. Negative where there is none. */
+/* The group whose tiles number *g, made a number in it, is one of, and where it begins and ends: it has
+ * `across` of them for each `size` rows or columns, or, of k, `across` in all. Negative where there is none.
+ */
 static inline int find_group(const gemm_params *p, uint *g, uint size, uint across, long *from, long *to) {
     const long most = GROUPED == 1 ? p->m : GROUPED == 2 ? p->n : p->k;
     __global const int *ends = XPU_CPTR(int, p->ends);
@@ -166,9 +177,9 @@ static inline int find_group(const gemm_params *p, uint *g, uint size, uint acro
 }
 #endif
 
-/* Number g is (slice, batch, band of BAND rows of tiles, column, row in the band): groups that run at a time share
- * rows and columns, which lie in the cache then. Where groups are computed `p` becomes the tile's group's; b is
- * negative where the number is none's. */
+/* Number g is (slice, batch, band of BAND rows of tiles, column, row in the band): groups that run at a time
+ * share rows and columns, which lie in the cache then. Where groups are computed `p` becomes the tile's
+ * group's; b is negative where the number is none's. */
 #if GROUPED
 static inline tile_place find_place(__private gemm_params *p, const uint tile_m, const uint tile_n) {
 #else
@@ -388,7 +399,7 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     acc_t sum[SUMS_M][SUMS_N];
     WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = (acc_t)0;
 
-#define FETCH_BOTH(step) /* the last slab is read twice rather than asked for */                             \
+#define FETCH_BOTH(step) /* the last tile is read twice rather than asked for */                             \
     {                                                                                                        \
         pa += 0 < (step) && (step) < whole ? TILE_K * step_a : 0;                                            \
         pb += 0 < (step) && (step) < whole ? TILE_K * step_b : 0;                                            \
@@ -408,7 +419,7 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
         if (whole > 0) pa += TILE_K * step_a, pb += TILE_K * step_b;
         fetch_rest(a.next, pa, pitch_a, rest, left_m, TILE_M, A_K_FAST);
         fetch_rest(o.next, pb, pitch_b, rest, left_n, TILE_N, B_K_FAST);
-        KEEP_BOTH(slabs + stage); /* in place of the slab that was read twice */
+        KEEP_BOTH(slabs + stage); /* in place of the tile that was read twice */
         barrier(CLK_LOCAL_MEM_FENCE);
         multiply_slab(sum, slabs + stage);
     }

@@ -1,4 +1,4 @@
-/* What gemm.cl is told: one product, or a batch. */
+/* Parameters of gemm.cl: one product or a batch of products. */
 #ifndef XPU_KERNELS_GEMM_H
 #define XPU_KERNELS_GEMM_H
 #include "matrix/epilogue.h"
@@ -10,10 +10,10 @@ typedef struct gemm_strides {
 
 typedef struct gemm_params {
     xpu_addr a, b, c, out;
-    xpu_addr partial; /* sums of the slices of k: [slice][batch][m][n] of the accumulator's type */
-    xpu_addr ends;    /* with -DGROUPED int32 [batch]: before what row, column or k a group ends */
+    xpu_addr partial; /* split-K partial sums: [slice][batch][m][n] of the accumulator's type */
+    xpu_addr ends;    /* GROUPED: int32 [batch], the exclusive end (row, column or k) of each group */
     xpu_i64 batch, m, n, k;
-    xpu_i64 slices, slice; /* k is cut into `slices` of `slice` elements */
+    xpu_i64 slices, slice; /* split-K: number of slices, elements of k in a slice */
     gemm_strides a_stride, b_stride, c_stride, out_stride, other_stride;
     xpu_u64 alpha[2], beta[2]; /* the bits of the accumulator's type; two words for complex */
     xpu_addr a_scale, b_scale; /* of A's rows and B's columns */
@@ -26,7 +26,7 @@ typedef struct gemm_params {
     ending_params end;
 } gemm_params;
 
-/* Of gemm_rows: work-items of a group, and columns that it has. */
+/* gemm_epilogue: work-items and columns of a work-group. */
 #define GEMM_ROW_LANES 16
 #define GEMM_ROW_SPAN 4096
 #endif

@@ -1,5 +1,5 @@
-/* How products by Intel's matrix units of 16 lanes go along k: their operands are blocks of surfaces whose
- * addresses stay in registers (block_address.h). Wants matrix_xmx.h. */
+/* The main loop of products on XMX (16 lanes): operands are 2D blocks of surfaces whose addresses stay in
+ * registers (block_address.h). Include after matrix_xmx.h, which has geometry and options. */
 #include "matrix/block_address.h"
 
 /* The reads of a step of each operand: how many, their shape (columns, rows, blocks beside each other), and

@@ -1,12 +1,14 @@
-/* A few rows times a matrix of fewer bits whose lines lie along k: each line is read once for ROWS rows, and
- * its elements become numbers in registers. Work-groups of (LANES, TEAMS); a team has COLUMNS lines, along
- * which its lanes go together. Rows of A lie along k.
+/* gemm_small_m: products of a few rows with a quantized K-major matrix, memory-bound. Every row of B is read
+ * once for ROWS rows of A, and its elements are dequantized in registers.
  *
- * With one lane, on processors, eight elements are a vector, and the scale is applied to a group's sums; with
- * more, to those of -DOCTETS octets, which a lane reads at once, 16 bytes or one: groups are multiples of
- * these. -DA_WHOLE=1: A is aligned to 8 elements. -DA_ALIKE=1: A has elements as B has, float8 without
- * scales. -DSUBGROUP=8 or 16: of that size on Intel's GPUs, which have more registers then. Wants
- * quantised_read.h; for several B, with more lanes than one, gemm_joined.h */
+ * Launch: work-groups of (LANES, SUBGROUPS); the LANES work-items of a subgroup share COLUMNS rows of B,
+ * which they traverse together along k. Rows of A are contiguous along k.
+ * Algorithm: LANES=1 (CPUs) processes eight elements as a vector and applies the scale to a group's sum.
+ * Otherwise scales are applied to the sums of OCTETS x 8 elements that a lane loads at once (16 bytes, or 8
+ * elements); groups are multiples of these.
+ * Options: A_WHOLE=1, A is aligned to 8 elements; A_ALIKE=1, A has the elements of B, float8 without scales;
+ * SUBGROUP_SIZE=8 or 16, on Intel GPUs, which then have more registers; those of quantized_load.h; for
+ * several B with LANES > 1, gemm_fused.h. */
 
 #define WRITTEN_OUT_FEW __attribute__((opencl_unroll_hint))
 

@@ -1,13 +1,17 @@
-/* gemm_few on processors, sixteen elements at a time: a few rows, which lie along k, times a matrix of fewer
- * bits whose lines do, too. A work-item has COLUMNS lines, a work-group TEAMS work-items. Wants
- * sixteen.h and quantised_read.h.
+/* gemm_small_m_host: products of a few rows with a quantized K-major matrix on CPUs, sixteen elements at a
+ * time.
  *
- * NIBBLES=0: k and its groups are multiples of 16, and a vector has neighbours.
- * NIBBLES=1: 4-bit integers; multiples of 128, of which a vector of dwords has eight each, and those that
- * stand at one place of a dword each go into the mantissa of a power of two at once: a choice of bits and a
- * product for 16 elements, and now and then a shift. Rows lie so in local memory: of 128 numbers first those
- * that stand lowest in their dwords, and so on. -DX_ROOM numbers of each, at least k. What the powers add
- * is taken away from the sum of each SPAN, what the middle and the zero add from a group's. */
+ * Launch: a work-item has COLUMNS rows of B, a work-group SUBGROUPS work-items.
+ * Algorithm:
+ *   NIBBLES=0   k and its groups are multiples of 16; a vector has contiguous elements
+ *   NIBBLES=1   4-bit integers; multiples of 128. A vector of dwords has eight elements in each lane; the
+ *               elements at one position of all dwords are moved into the mantissa of a power of two, which
+ *               costs a bit select and a product for 16 elements and sometimes a shift. Rows of A are
+ *               permuted in local memory accordingly: of 128 elements first those that are lowest in their
+ *               dwords, and so on. The contribution of the powers is subtracted from the sum of each SPAN,
+ *               zero offset and zero point from a group's sum
+ * Options: X_ROOM, elements of a row of A in local memory, at least k; those of vector16.h and
+ * quantized_load.h. */
 
 #define WRITTEN_OUT_FEW __attribute__((opencl_unroll_hint))
 #define BLOCK (NIBBLES ? 128 : 16)

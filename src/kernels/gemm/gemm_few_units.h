@@ -1,23 +1,22 @@
-/* A few rows times a matrix of fewer bits whose lines lie along k, by NVIDIA's units (ptx_units.h): 16 lines
- * are the left operand of a multiplication and up to 8 rows of A the right one, so that all rows cost what
- * one does, and an element of 4 bits one instruction.
+/* gemm_small_m_mma: products of up to 8 * ROW_BLOCKS rows with a quantized K-major matrix on NVIDIA tensor
+ * cores (ptx_mma.h). 16 rows of B are the left operand of a multiplication and 8 rows of A the right one, so
+ * that 8 rows cost as much as one, and dequantizing a 4-bit element takes about one instruction.
  *
- * Work-groups of (MATRIX_TEAM, TEAMS) have SETS sets of 16 lines; the teams of a set share k out. A team goes
- * along its part in steps of FEW_STEP elements, 16 bytes of each line a work-item; it asks for AHEAD steps
- * while it multiplies. A work-item's elements lie beside each other in memory and are at other places of k in
- * the unit, which doesn't matter, since those of A's rows are taken likewise: an octet gives pairs of an
- * element and the fourth after it.
+ * Launch: work-groups of (MATRIX_SUBGROUP_SIZE, SUBGROUPS) have SETS sets of 16 rows of B; the warps of a set
+ * split k. A warp goes along its part in steps of SMALL_M_STEP elements, 16 bytes of each row per work-item,
+ * and prefetches PREFETCH_DISTANCE steps. The elements of a work-item are contiguous in memory but not in the
+ * fragment's order of k; elements of A are permuted in the same way: 8 elements give pairs of element i and
+ * element i + 4.
  *
- * With -DX_ROOM=<pieces of 8 numbers> A's rows, normed, come into local memory so, once for the work-group,
- * each work-item reading X_EACH pieces of a row; with 0 they are read where they are needed. With -DRING=1,
- * for which X_ROOM is wanted, the steps come into local memory as well, each work-item's own part, and so do
- * lines' scales and zeros, SCALE_ROOM of them, 0 where there are none; with 0 into registers.
- *
- * A and the numbers are of T, float16 or bfloat16, which hold all that elements stand for less a whole zero
- * point. Scales are applied to sums: a group has whole steps of k, or all. k is a multiple of FEW_CHUNK, or,
- * with -DK_WHOLE=1, of FEW_STEP. -DROW_BLOCKS: of 8 rows each. -DSINGLE=1: one batch, no more rows than
- * these, and each line has scales of its own. For several B, and rows of A that are normed, gemm_joined.h.
- * Wants quantised_read.h and matrix_ptx.h */
+ * Contract: A and the dequantized elements are of T, fp16 or bf16, which represent element minus integer zero
+ * point exactly. Scales are applied to sums: a group has whole steps of k, or all of k. k is a multiple of
+ * SMALL_M_CHUNK or, with K_WHOLE=1, of SMALL_M_STEP.
+ * Options: X_ROOM=<vectors of 8 elements>, rows of A, normalized, are copied to local memory once per
+ * work-group, X_EACH vectors of a row per work-item (0: read where needed); RING=1 (needs X_ROOM), the steps
+ * go to local memory, too, each work-item's own part, and so do SCALE_ROOM scales and zero points of rows (0:
+ * none); RING=0, to registers; ROW_BLOCKS; SINGLE=1, one batch, no more rows than these, each row of B has
+ * its own scales; gemm_fused.h for several B and normalized rows of A; those of quantized_load.h and
+ * matrix_ptx.h. */
 #define FEW_CHUNK (128 / E_BITS) /* elements of a work-item */
 #define FEW_STEP (4 * FEW_CHUNK)
 #define STEP_PIECES (FEW_STEP / 8)
@@ -278,7 +277,8 @@ void gemm_few_units(const gemm_quantised_params q) {
 #endif
 
 #if X_ROOM
-    /* A row's pieces as work-items read them, the first of all four `part`s of a step before the second ones.
+    /* A row's vectors as work-items read them, the first of all four `part`s of a step before the second
+     * ones.
      */
     __local uint4 pieces[X_ROOM];
     __local float row_sums[X_ROOM / STEP_PIECES]; /* of each step */

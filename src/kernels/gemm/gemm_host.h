@@ -1,12 +1,11 @@
-/* gemm_host: products of fp32, fp16 and bf16 on processors, where no library of the host's does them.
+/* gemm_host: products of fp32, fp16 and bf16 on CPUs, for hosts without a BLAS.
  *
- * A work-item is a group and has p.slice rows (at most HOST_M) and HOST_N columns of the result. HOST_K of B
- * at a time are written down beside each other, columns in the lanes; HOST_ROWS rows of A then take them,
- * each element of A being the same in all lanes: six rows of 16 columns, and what they need, fit in 16
- * registers of eight numbers. Rows beyond the last are the last once more, columns beyond the last are 0;
- * neither is written. Halves of A are written down as fp32 like those of B, HOST_K at a time. Wants
- * -DHOST_ROWS and -DA_K_FAST, -DB_K_FAST, 1 where consecutive k lie beside each other, and -DHALVES where T
- * is fp16 or bf16. */
+ * Launch: a work-item is a work-group and has p.slice rows (at most HOST_M) and HOST_N columns of the result.
+ * Algorithm: HOST_K rows of B at a time are packed into panels with columns in the vector lanes; the register
+ * tile is HOST_ROWS rows x 16 columns, with A broadcast: six rows fit into 16 registers of eight floats. Rows
+ * past the last repeat the last one, columns past the last are 0; neither is stored. Half-precision A is
+ * converted to fp32, HOST_K at a time.
+ * Options: HOST_ROWS; A_K_MAJOR, B_K_MAJOR, 1 if consecutive k are contiguous; HALVES, T is fp16 or bf16. */
 #define HOST_N 32
 #define HOST_K 128
 #define HOST_M 96

@@ -1,15 +1,17 @@
-/* Several right operands that share a few rows of A, in one launch (xpu_gemm_joined), for gemm_vector,
- * gemm_few and gemm_few_units:
+/* Horizontally fused products: several right operands share a few rows of A in one launch (xpu_gemm_fused),
+ * for gemv, gemm_small_m and gemm_small_m_mma.
  *
- * -DPARTS=1 to GEMM_PARTS: so many matrices, whose results lie beside each other
- * -DGATED=1: two, of which the first's results, ended, are multiplied by the second's
- * -DCACHED=1: three, the queries', keys' and values' (gemm_cached_params); the first's results go out. 2:
- * queries' and keys' heads are normed, too, by the last of the work-groups that have one
- * -DNORMED=1: rows of A, aligned to 16 bytes, are taken times `norm` and are divided by the root of their
- * mean square; k is a multiple of eight
- * -DPLUS_ONE=1: norms' weights are one more than what lies there
- *
- * Wants put and value (gemm.cl). */
+ * Options:
+ *   PARTS=1 … GEMM_PARTS   number of matrices, whose results are contiguous
+ *   GATED=1       two matrices: the first result, after post-ops, is multiplied by the second
+ *   QKV_CACHE=1   three matrices, the QKV projection with RoPE and KV-cache write (gemm_qkv_params); Q is the
+ *                 output.
+ *   QKV_CACHE=2   heads of Q and K are RMS-normalized, too, by the last work-group that has a part of the
+ *                 head
+ *   NORMED=1      RMS norm of A: rows of A, aligned to 16 bytes, are multiplied by `norm` and divided by
+ *                 their root mean square; k is a multiple of eight
+ *   UNIT_OFFSET_WEIGHT=1   norm weights are 1 + the stored values
+ * The includer (gemm.cl) defines store_result and value. */
 #ifndef PARTS
 #define PARTS 0
 #define GATED 0
@@ -17,8 +19,8 @@
 #define CACHED 0
 #define PLUS_ONE 0
 #endif
-/* A work-group's lines are pairs, whose sums a work-item has together; LINE_OF: of column n the line j, 0
- * or 1. */
+/* Rows of B come in pairs whose sums are in the same work-item; LINE_OF: row j (0 or 1) of the pair of column
+ * n. */
 #define PAIRED (GATED || CACHED)
 #define HEADS_NORMED (CACHED == 2)
 #if HEADS_NORMED

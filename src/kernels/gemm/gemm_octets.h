@@ -1,8 +1,10 @@
-/* The right operand of Intel's units of 16 lanes where it is quantised and its lines lie along k: a turned
- * read has a line's elements in its lane, which become numbers of MATRIX_T in registers. While a step is
- * multiplied the next one's elements, scales and zero points come in. Groups along k are multiples of a step
- * of 32, or whole lines. -DLINES_SHARE=1: several lines have a scale and a zero in common. Wants
- * quantised_read.h and gemm_blocks.h's payloads. */
+/* Quantized K-major right operand on XMX (16 lanes): a transposed block read puts a row's elements into its
+ * lane, where they are dequantized to MATRIX_T in registers. The next step's elements, scales and zero points
+ * are loaded during a step.
+ *
+ * Contract: groups along k are multiples of a step of 32 elements, or whole rows.
+ * Options: ROWS_SHARE_SCALES=1, several rows share scales and zero points; those of quantized_load.h; include
+ * after gemm_xmx.h's block addresses. */
 #define DWORDS_B E_BITS /* of a line in a step */
 /* Blocks of 16 lines of which a team makes the numbers of a step. */
 #if SHARED_B

@@ -1,5 +1,6 @@
-/* How gemm_matrix writes RUN sums beside each other: a part of a row of the result, or of a slice's sums.
- * Wants OUT_PIECE, C_FORM, C_PIECE and OTHER_PIECE (gemm.cl). */
+/* How gemm_matrix stores RUN contiguous accumulators: a part of a row of the result, or of a split-K slice's
+ * partial sums.
+ * Options: OUT_VECTOR_BYTES, C_FORM, C_VECTOR_BYTES and OTHER_VECTOR_BYTES (gemm.cl). */
 #define CHUNK_0 uchar
 #define CHUNK_1 uchar
 #define CHUNK_2 ushort

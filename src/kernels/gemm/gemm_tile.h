@@ -1,10 +1,11 @@
-/* The tiled product that gemm.cl and conv.cl share, and the arithmetic of accumulators.
+/* The portable tiled product that gemm.cl and conv.cl share, and the arithmetic of accumulators.
  *
- * A work-group of LX x LY work-items computes a tile of TILE x TILE results, SIDE x SIDE in each work-item,
- * from slabs of A and B, TILE_K deep, in local memory. The next slab is read into registers while the
- * present one is used. Wants T (dtype token), TILE, TILE_K, SIDE, A_K_FAST and B_K_FAST (1 where
- * consecutive k lie closer in memory than consecutive rows or columns), and OPERAND_T where A and B have
- * another dtype than T: int8, whose sums are integers, or, with SUM_T, are multiplied and summed in that. */
+ * Launch: a work-group of LX x LY work-items computes a TILE x TILE tile, SIDE x SIDE results per work-item.
+ * Algorithm: tiles of A and B, TILE_K deep, are in local memory; the next ones are loaded into registers
+ * while the present ones are multiplied.
+ * Options: T; TILE, TILE_K, SIDE; A_K_MAJOR, B_K_MAJOR, 1 if consecutive k are closer in memory than
+ * consecutive rows or columns; OPERAND_T, dtype of A and B if it isn't T (int8 with int32 sums or, with
+ * SUM_T, multiplied and summed in that type). */
 
 #define acc_i8 int
 #define acc_i16 int
@@ -36,8 +37,8 @@
 #define acc_t XPU_CAT(acc_, SUM_T) /* a sum of products */
 #define value_t XPU_CAT(acc_, T)   /* what a result is computed in */
 
-/* COMPLEX_T: 1 for complex dtypes; FLOAT_T: 1 for those that accumulate in fp32 (or pairs of it);
- * DOUBLE_T: in fp64; otherwise integers. */
+/* COMPLEX_T: 1 for complex dtypes; FLOAT_T: 1 for those that accumulate in fp32 (or pairs of it); DOUBLE_T:
+ * in fp64; otherwise integers. */
 static inline value_t multiply(value_t a, value_t b) {
 #if COMPLEX_T
     return (value_t)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
@@ -94,8 +95,8 @@ static inline bool is_zero(value_t a) {
 #define LOADS (TILE * TILE_K / THREADS)
 #define PITCH (TILE + 4) /* fewer bank conflicts where k is fast; keeps rows aligned for vectors */
 
-/* Which rows (columns) of the tile belong to work-item `id`: on GPUs runs of 4, so that local memory is
- * read as vectors; on CPUs neighbours in neighbouring lanes. */
+/* Which rows (columns) of the tile belong to work-item `id`: on GPUs runs of 4, so that local memory is read
+ * as vectors; on CPUs neighbours in neighbouring lanes. */
 #if defined(XPU_IS_CPU) || SIDE < 4
 #define PLACE(id, i) ((id) + (i) * LX)
 #else

@@ -1,11 +1,11 @@
-/* One row of results on GPUs: a vector times a matrix whose lines are read 16 bytes a work-item. Work-groups
- * of (LANES, TEAMS):
+/* gemv: M = 1 on GPUs, a vector times a matrix, memory-bound; every work-item reads 16 bytes of B at a time.
  *
- * B_K_FAST: a team has COLUMNS lines of B, which its lanes go along together; A is read once for all.
- * else:     a lane has as many columns as 16 bytes hold, of which a team takes every TEAMS-th row.
- *
- * -DA_WHOLE: 1 where A too can be read 16 bytes at a time. Slices begin at multiples of 64. For several B
- * (gemm_joined.h) B_K_FAST, without slices. */
+ * Launch: work-groups of (LANES, SUBGROUPS), where a subgroup is a group of LANES work-items:
+ *   B_K_MAJOR   a subgroup has COLUMNS rows of B, which its lanes traverse together along k; A is read once
+ *               for all
+ *   otherwise   a lane has as many columns as fit into 16 bytes; a subgroup takes every SUBGROUPS-th row of k
+ * Options: A_WHOLE=1, A can be read 16 bytes at a time, too. Slices of k start at multiples of 64. For
+ * several B (gemm_fused.h): B_K_MAJOR, not split. */
 #define WIDTH ((int)(16 / sizeof(RAW(OPERAND_T)))) /* numbers in 16 bytes */
 typedef union piece {
     uint4 bits;
@@ -120,7 +120,7 @@ void gemm_vector(const gemm_params p) {
 #endif
 #else
     __local acc_t sums[TEAMS][LANES * WIDTH];
-    /* A piece that is aligned lies in the page of its first element. */
+    /* A vector that is aligned lies in the page of its first element. */
     const long n = min(n0 + lane * WIDTH, (p.n - 1) / WIDTH * WIDTH);
     __global const RAW(OPERAND_T) *column = XPU_CPTR(RAW(OPERAND_T), pb) + n;
     acc_t sum[16 / sizeof(RAW(OPERAND_T))];

@@ -1,11 +1,11 @@
-/* An operand in fewer bits (xpu_quantised) as numbers of dtype T: out = (element - zero) * scale. Work-groups of
- * LANES; group (span of a line, line, batch), spans fastest.
+/* Dequantization to dtype T: out = (element - zero point) * scale.
  *
- * -DT -DLANES; -DALIGNED=1: octets of elements lie beside each other at multiples of 8 elements, -DSHARED=1: and have
- * one scale and zero; -DOUT_ALIGNED=1: lines of the result are aligned to 8 elements; -DCUT: of quantised.h's, what is
- * groups', which end where device memory says. Lines and matrices that belong to none aren't written. Of lines, and of
- * parts of them, scales lie in tiles, group behind group, each with as many tiles as it needs. And what quantised_read.h
- * wants */
+ * Launch: work-groups of LANES; work-group = (span of a row, row, batch), spans fastest.
+ * Options: T; LANES; ALIGNED=1, elements are contiguous in eights at multiples of 8 elements; SHARED=1, these
+ * eights have one scale and zero point; OUT_ALIGNED=1, rows of the result are aligned to 8 elements; CUT
+ * (quantized.h), what belongs to groups whose ends are in device memory: rows and matrices of no group are
+ * not written; swizzled scales of rows, or of parts of rows, are stored group after group, each padded to
+ * whole tiles; those of quantized_load.h. */
 #include "gemm/quantised_read.h"
 
 static inline ushort8 narrow8_bf16(float8 v) {

@@ -1,19 +1,18 @@
-/* What kernels are told of an operand in fewer bits (xpu_quantised): lines of elements, and what makes
- * numbers of them. */
+/* Kernel parameters of a quantized operand (xpu_quant_params): rows of elements, scales and zero points. */
 #ifndef XPU_KERNELS_QUANTISED_H
 #define XPU_KERNELS_QUANTISED_H
 #include "fault.h"
 #include "gemm/gemm.h"
 
-/* One for each group; distances count groups. */
+/* Scales or zero points, one per group; strides count groups. */
 typedef struct quantised_part {
     xpu_addr data;
     xpu_i64 batch, across, along;
 } quantised_part;
 
-/* Scales may lie in tiles, as matrix units of other makers read them: a tile has those of 128 lines and 4
- * groups along them, [line % 32][line / 32 % 4][group % 4], and follows the one before it along the lines;
- * scale.across goes from one row of tiles to the next. */
+/* Scales may be in NVIDIA's swizzled (blocked) layout: a tile has the scales of 128 rows and 4 groups along
+ * them, [row % 32][row / 32 % 4][group % 4]; tiles are contiguous along rows, and scale.across is the stride
+ * between rows of tiles. */
 #define TILE_LINES 128
 #define TILE_GROUPS 4
 #define TILE_SCALES (TILE_LINES * TILE_GROUPS)

@@ -1,8 +1,8 @@
-/* Eight elements of an operand in fewer bits at a time, as floats.
+/* Loads and dequantizes eight elements of a quantized operand at a time, as floats.
  *
- * -DE=<dtype> -DE_BITS=4 or 8 -DE_FORM, one of the numbers below; -DSCALE -DZERO: their dtypes, or not
- * defined; -DZERO_FORM=0: no zero; 1: an integer, taken away before the scale is applied; 2: so, but not an
- * integer; 3: added to what the scale makes of an element; -DTILED=1: scales lie in tiles (quantised.h) */
+ * Options: E, dtype; E_BITS=4 or 8; E_FORM, one of the values below; SCALE, ZERO, their dtypes, undefined if
+ * there is none; ZERO_FORM: 0 no zero point; 1 integer, subtracted before the scale is applied; 2 likewise,
+ * but not an integer; 3 added after the scale is applied; TILED=1, scales are swizzled (quantized.h). */
 #include "gemm/quantised.h"
 #define FORM_SIGNED 0
 #define FORM_UNSIGNED 1
@@ -37,7 +37,7 @@ static inline octet gather_octet(xpu_addr data, long at, long apart, int count) 
     return as_uint2(bits);
 }
 
-/* Numbers times FOLD are what the elements stand for. */
+/* Factor between decoded values and the elements' values; it is folded into the scale. */
 #if E_FORM == FORM_FLOAT4
 #define FOLD 0.5f
 #elif E_FORM == FORM_E4M3FN && !defined(XPU_HAS_PTX_FP8) && !defined(MATRIX_XMX)
@@ -124,8 +124,8 @@ static inline float8 based(octet bits) {
 }
 #endif
 
-/* 64 in a pair of halves, and the bit of its mantissa that stands for 1: with 15 added and an integer of
- * -177 to 256 taken away it is exact. */
+/* 64 in a pair of halves, and the bit of its mantissa that stands for 1: with 15 added and an integer of -177
+ * to 256 taken away it is exact. */
 #define PAIR_64_bf16 0x42804280u
 #define PAIR_64_f16 0x54005400u
 #define ONE_OF_64_bf16 1

@@ -19,7 +19,7 @@
 #define SLAB_B_BYTES (TILE_N * TILE_K * ELEMENT)
 #define STAGE_BYTES (SLAB_A_BYTES + SLAB_B_BYTES)
 
-/* The pieces of an operand that a work-item brings in at each step: where the next ones begin. */
+/* The vectors of an operand that a work-item brings in at each step: where the next ones begin. */
 typedef struct operand_a {
     xpu_addr from[COPIES(TILE_M)];
 } operand_a;
@@ -28,7 +28,8 @@ typedef struct operand_b {
 } operand_b;
 
 /* Begins at `data`, the tile's first element; `pitch` bytes from line to line. Of the tile's rows (columns)
- * the matrix has `rows`: what is beyond is read as the last line or piece, since nobody looks at its sums. */
+ * the matrix has `rows`: what is beyond is read as the last line or vector, since nobody looks at its sums.
+ */
 static inline void open_operand(__private xpu_addr *from, xpu_addr data, long pitch, int rows, const int tile,
                                 const bool k_fast) {
     const uint pieces = (k_fast ? TILE_K : tile) / PIECE;
@@ -39,8 +40,8 @@ static inline void open_operand(__private xpu_addr *from, xpu_addr data, long pi
     }
 }
 
-/* Brings in a slab by whole pieces, and goes `step` bytes on. Nothing here may branch, so that the compiler
- * can put it between the multiplications. A piece that is aligned lies in the page of its first element. */
+/* Brings in a tile by whole vectors, and goes `step` bytes on. Nothing here may branch, so that the compiler
+ * can put it between the multiplications. A vector that is aligned lies in the page of its first element. */
 static inline void load_slab(slab to, __private xpu_addr *from, long step, const int tile,
                              const bool k_fast) {
     const uint pieces = (k_fast ? TILE_K : tile) / PIECE;
@@ -50,7 +51,7 @@ static inline void load_slab(slab to, __private xpu_addr *from, long step, const
     }
 }
 
-/* Any slab, in copies of `size` bytes: `depth` of k and `rows` are left, zeros come after. */
+/* Any tile, in copies of `size` bytes: `depth` of k and `rows` are left, zeros come after. */
 static inline void load_part(slab to, __private xpu_addr *from, long step, int depth, int rows,
                              const int tile, const bool k_fast, const int size) {
     const uint pieces = (k_fast ? TILE_K : tile) / PIECE;
@@ -117,11 +118,11 @@ static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N]
         MULTIPLY_FRAGMENT(&sum[i][j], r.a[i], r.b[j]);
 }
 
-/* Adds the product over `slabs` slabs, a multiple of SLABS_AT_ONCE, to `sum`. LOAD(stage, step, part) brings
- * in both operands' next slab, number `step`, in LOADS parts, the first of which starts all copies: between
- * the multiplications, where others than the last have as many of them for company. Beyond the last slab what
+/* Adds the product over `slabs` tiles, a multiple of SLABS_AT_ONCE, to `sum`. LOAD(stage, step, part) brings
+ * in both operands' next tile, number `step`, in LOADS parts, the first of which starts all copies: between
+ * the multiplications, where others than the last have as many of them for company. Beyond the last tile what
  * it brings isn't looked at. `stages` has STAGES * STAGE_BYTES. While a step's fragments are multiplied the
- * next one's are read, from the next slab where this one ends; they take turns in two sets of registers. At
+ * next one's are read, from the next tile where this one ends; they take turns in two sets of registers. At
  * the end no copy is under way. */
 #define STEPS (TILE_K / UNIT_K)
 #define SLABS_AT_ONCE (STEPS == 1 ? 2 : 1)
@@ -143,10 +144,10 @@ static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N]
         load_fragments(&f_[0], (stages), 0);                                                                 \
         for (int s_ = 0; s_ < (slabs); s_ += SLABS_AT_ONCE) {                                                \
             WRITTEN_OUT for (int u_ = 0; u_ < SLABS_AT_ONCE * STEPS; u_++) {                                 \
-                if (u_ % STEPS < LOADS) /* the slab before this one has been read */                         \
+                if (u_ % STEPS < LOADS) /* the tile before this one has been read */                         \
                     LOAD((stages) + next_, s_ + u_ / STEPS + STAGES - 1, u_ % STEPS);                        \
                 if (u_ % STEPS == 0) copies_close();                                                         \
-                if (u_ % STEPS == STEPS - 1) { /* the next slab has to be here */                            \
+                if (u_ % STEPS == STEPS - 1) { /* the next tile has to be here */                            \
                     next_ = next_ == (STAGES - 1) * STAGE_BYTES ? 0 : next_ + STAGE_BYTES;                   \
                     COPIES_WAIT(STAGES - 2);                                                                 \
                     barrier(CLK_LOCAL_MEM_FENCE);                                                            \
@@ -160,7 +161,7 @@ static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N]
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
     } while (0)
 
-/* The same for one slab that LOAD(stage, step) brings in, without looking ahead. */
+/* The same for one tile that LOAD(stage, step) brings in, without looking ahead. */
 #define MATRIX_PRODUCT_OF_SLAB(sum, stages, step, LOAD)                                                      \
     do {                                                                                                     \
         WRITTEN_OUT for (int u_ = 0; u_ < LOADS; u_++) LOAD(stages, step, u_);                               \

@@ -67,7 +67,7 @@ static inline run read_run(__local const number_t *from) {
     return r;
 }
 
-/* Rows of k in a slab keep their vectors aligned; four more numbers spread a column over the banks. */
+/* Rows of k in a tile keep their vectors aligned; four more numbers spread a column over the banks. */
 #define PITCH_A (TILE_M + 4)
 #define PITCH_B (TILE_N + 4)
 #define STAGE (TILE_K * (PITCH_A + PITCH_B))
@@ -101,7 +101,7 @@ static inline void open_quads(__private uint *at, uint pitch, int left, const in
     }
 }
 
-/* Reads a slab's quads. A part of one that is aligned lies in the page of its first element; of others, and
+/* Reads a tile's quads. A part of one that is aligned lies in the page of its first element; of others, and
  * of parts, only those are read that the matrix has. */
 static inline void fetch_quads(__private quad *next, xpu_addr from, __private const uint *at, int left,
                                const int tile, const bool k_fast, const bool aligned) {
@@ -117,7 +117,7 @@ static inline void fetch_quads(__private quad *next, xpu_addr from, __private co
     }
 }
 
-/* The same for the last slab, with `depth` of k: zeros come after. */
+/* The same for the last tile, with `depth` of k: zeros come after. */
 static inline void fetch_rest(__private quad *next, xpu_addr from, uint pitch, int depth, int left,
                               const int tile, const bool k_fast) {
     WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) WRITTEN_OUT for (int j = 0; j < 4; j++) {
@@ -187,7 +187,7 @@ static inline int first_column(void) {
     return team / TEAMS_M * (8 * SUMS_N) + (lane >> 1 & 7) * 4;
 }
 
-/* What a work-item reads of a slab's row of k. */
+/* What a work-item reads of a tile's row of k. */
 typedef struct runs {
     run x[SUMS_M / 4], y[SUMS_N / 4];
 } runs;
@@ -197,7 +197,7 @@ static inline void read_runs(__private runs *r, __local const number_t *a, __loc
     WRITTEN_OUT for (int j = 0; j < SUMS_N / 4; j++) r->y[j] = read_run(b + k * PITCH_B + j * 32);
 }
 
-/* Adds the product of the slabs of a stage. NVIDIA's compiler reads the next row of k while this one is
+/* Adds the product of the tiles of a stage. NVIDIA's compiler reads the next row of k while this one is
  * multiplied; Intel's would read many, and run out of registers. */
 static inline void multiply_slab(__private acc_t (*sum)[SUMS_N], __local const number_t *stage) {
     __local const number_t *const a = stage + first_row();

@@ -9,7 +9,7 @@
  * Options: ROWS_SHARE_SCALES=1, several rows share scales and zero points; those of quantized_load.h and
  * matrix.h. */
 
-#define PIECES_B (TILE_K / PIECE) /* of a row of the slab */
+#define PIECES_B (TILE_K / PIECE) /* of a row of the tile */
 #define OCTETS COPIES(TILE_N)     /* of a work-item */
 #define AT_MOST(a, b) ((a) < (b) ? (a) : (b))
 #define OCTETS_RUN AT_MOST(16 / E_BITS, AT_MOST(OCTETS, PIECES_B))

@@ -17,7 +17,7 @@
 #define SUMS_N (TILE_N / TEAMS_N / 8)
 #define STAGE ((TILE_M + TILE_N) * LINE)
 
-/* What a work-item brings in of an operand at each step, in pieces of half a line: bytes from the tile's
+/* What a work-item brings in of an operand at each step, in vectors of half a line: bytes from the tile's
  * first one. Of the last ones a tile may have fewer than there are work-items: whole teams then read its last
  * line once more, which they don't keep. */
 #define PIECES(tile) (((tile) * 2 + THREADS - 1) / THREADS)
@@ -49,7 +49,7 @@ static inline void open_pieces(__private uint *at, uint pitch, int left, const i
         min(piece_line(i, is_left), (uint)left - 1) * pitch + piece_of(i, is_left) * HALF;
 }
 
-/* Reads a step's pieces, of whose lines `left` bytes are there, with zeros behind them: by 16 bytes, which,
+/* Reads a step's vectors, of whose lines `left` bytes are there, with zeros behind them: by 16 bytes, which,
  * aligned, lie in the page of the first. */
 static inline void fetch_pieces(__private uint8 *next, xpu_addr from, __private const uint *at, int left,
                                 const int tile, const bool is_left) {
@@ -82,9 +82,9 @@ static inline void keep_right(__local uchar *slab, __private const uint8 *next) 
     }
 }
 
-/* Of an operand across k, in halves, pieces are 16 numbers of a line; two neighbours along k come in
+/* Of an operand across k, in halves, vectors are 16 numbers of a line; two neighbours along k come in
  * together, numbers 2 i and 2 i + 1 of a work-item. A subgroup has neighbours along k. Where there are
- * work-items enough, IN_EIGHTS, each has 8 numbers of two neighbours, which are a piece together. */
+ * work-items enough, IN_EIGHTS, each has 8 numbers of two neighbours, which are a vector together. */
 #define IN_EIGHTS(tile) ((tile) * 2 <= THREADS)
 #define PIECES_ACROSS(tile) (IN_EIGHTS(tile) ? 1 : PIECES(tile) > 2 ? PIECES(tile) : 2)
 #define PAIRS_ACROSS(tile) ((PIECES_ACROSS(tile) + 1) / 2)
@@ -144,7 +144,7 @@ static inline void multiply_squares(__private sum_block (*sum)[SUMS_N], const __
     }
 }
 
-/* The same of a slab's squares, A's before B's. */
+/* The same of a tile's squares, A's before B's. */
 static inline void multiply_slab(__private sum_block (*sum)[SUMS_N], const __local uchar *slab) {
     const uint team = (uint)get_local_id(0) / MATRIX_TEAM;
     multiply_squares(sum, slab + team % TEAMS_M * (SUMS_M * 8) * LINE,

@@ -35,7 +35,7 @@
 typedef uint4 fragment_a;
 typedef uint2 fragment_b;
 
-/* Where a piece lies in a slab whose rows have `pieces`, in bytes: eight rows of a column of pieces, which
+/* Where a vector lies in a tile whose rows have `pieces`, in bytes: eight rows of a column of vectors, which
  * are read at once, in eight different columns of banks (slab.h). */
 static inline uint slab_place(uint row, uint piece, const uint pieces) {
     const uint turn = pieces % 8 == 0 ? row & 7 : pieces == 4 ? row >> 1 & 3 : pieces == 2 ? row >> 2 & 1 : 0;
@@ -279,7 +279,7 @@ static inline uint4 rounded_to_tf32(uint4 v) {
     return (uint4)(round_tf32(v.x), round_tf32(v.y), round_tf32(v.z), round_tf32(v.w));
 }
 
-/* Copies a piece in steps of `size` bytes: `valid` bytes of it, zeros behind them. `base`: any address. */
+/* Copies a vector in steps of `size` bytes: `valid` bytes of it, zeros behind them. `base`: any address. */
 static inline void copy_piece_ahead(slab to, xpu_addr from, xpu_addr base, int valid, const int size) {
     WRITTEN_OUT for (int j = 0; j < 16; j += size) {
         const int some = clamp(valid - j, 0, size);
@@ -287,7 +287,7 @@ static inline void copy_piece_ahead(slab to, xpu_addr from, xpu_addr base, int v
     }
 }
 
-/* Fragments of operands that lie in slabs with `pieces` in a row: by rows of k, or with the rows along k
+/* Fragments of operands that lie in tiles with `pieces` in a row: by rows of k, or with the rows along k
  * (turned). Each lane tells the place of one row of eight elements. `from` is the block's first row or
  * column, a multiple of 16, and `step` counts blocks of 32 bytes along k. */
 static inline fragment_a read_left(slab s, uint from, uint step, const uint pieces) {
@@ -313,7 +313,7 @@ static inline uint4 read_right_turned_halves(slab s, uint from, uint step, const
         s + slab_place(step * 16 + (lane & 7) + (lane >> 3 & 1) * 8, from / 8 + (lane >> 4), pieces));
 }
 
-/* … of fp32: the number at a row of k and a column of a slab with such rows. */
+/* … of fp32: the number at a row of k and a column of a tile with such rows. */
 static inline uint word_across(slab s, uint row, uint column, const uint pieces) {
     return load_word(s + slab_place(row, column / 4, pieces) + column % 4 * 4);
 }
@@ -332,7 +332,7 @@ static inline uint4 read_right_turned_words(slab s, uint from, uint step, const 
     return read_right_rows(s, row, row + 4, from, pieces);
 }
 
-/* … of int8: 32 of k of 16 columns, a piece: of the even ones first (.xy the first and the last 16 of k),
+/* … of int8: 32 of k of 16 columns, a vector: of the even ones first (.xy the first and the last 16 of k),
  * then of the odd ones. Rows are read in such an order that a lane has two numbers of each of four
  * neighbours. */
 static inline uint4 read_right_turned_bytes(slab s, uint from, uint step, const uint pieces) {

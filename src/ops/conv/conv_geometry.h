@@ -27,7 +27,7 @@ typedef struct conv_operand {
     int64_t n, groups, channels;
     int64_t piece; /* elements in 16 bytes; by multiply-adds four, whose addresses are multiples of 16, too */
     int64_t
-        whole; /* of which channels, distances and the first address shall be multiples: a piece, or more */
+        whole; /* of which channels, distances and the first address shall be multiples: a vector, or more */
     const xpu_i32 *size;
     void *workspace; /* where it was packed, or NULL */
 } conv_operand;
@@ -49,7 +49,7 @@ int64_t conv_pixel_pitch(const conv_operand *o, int first);
 bool conv_describe_dimensions(const conv_params *p, sought sought, conv_matrix_params *m);
 /* The least and the largest coordinate of the source that is asked for along a dimension. */
 void conv_source_range(const conv_matrix_params *m, int d, int64_t *least, int64_t *most);
-/* Whether 32 bits hold all distances in the operand, counted in pieces; of what is gathered, also of where
+/* Whether 32 bits hold all distances in the operand, counted in vectors; of what is gathered, also of where
  * its padding would lie. */
 bool conv_is_in_reach(const conv_operand *o, const conv_matrix_params *m);
 /* Whether there is a third dimension. */

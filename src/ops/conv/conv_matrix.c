@@ -20,7 +20,7 @@ enum {
     BLOCK = 8,            /* rows of Intel's units, … */
     BLOCK_K = 16,         /* … and what they multiply of k at a time */
     WHOLE = 64,           /* bytes, which their reads keep to */
-    BLANK_BYTES = 32,     /* a piece, at most */
+    BLANK_BYTES = 32,     /* a vector, at most */
     HALF_LINE = 32,       /* bytes that a work-item reads for units of 8 lanes */
     MOST_BYTES = 1 << 24, /* of a line that they read, and of their distance */
     FEW_CHANNELS = 8,     /* a group, for which conv.cl has another kernel: of y and x … */
@@ -39,7 +39,7 @@ typedef struct choice {
     bool padded, one_tap, volume, phases, sliced, out_pieces, out_quads;
     bool pixels_fast;        /* of what is packed, the result, or y where w is sought: they lie closest */
     int parts;               /* KERNEL_FINISH: work-items for four numbers */
-    int piece;               /* channels in a piece, in which distances are counted */
+    int piece;               /* channels in a vector, in which distances are counted */
     const conv_bytes *bytes; /* y of bytes, or NULL */
     bool blank;              /* whose padding isn't zeros */
     bool by_numbers;         /* … multiplied as float32 */
@@ -186,7 +186,7 @@ typedef struct plan {
     int64_t depth;          /* of k, on the average of those */
 } plan;
 
-/* Do an image's pixels lie beside each other, in pieces of so many that begin at multiples of that? */
+/* Do an image's pixels lie beside each other, in vectors of so many that begin at multiples of that? */
 static bool has_pieces_of_pixels(const conv_operand *o, xpu_dtype dtype, int64_t piece) {
     const int64_t first = (int64_t)(o->data / xpu_dtype_size(dtype)), volume = conv_volume(o->size);
     const int64_t channel = o->groups * o->channels > 1 ? o->stride[1] : 0;
@@ -291,7 +291,7 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
     if (by_blocks && !of_w) m->slices = 1; /* … and w alone in slices */
     const int step = matrix_step(tile, c->matrix.unit, c->dtype);
     c->one_tap = !of_w && !by_blocks && gathered->channels % step == 0;
-    /* A tap for each row of the slab is too much for the usual registers there. */
+    /* A tap for each row of the tile is too much for the usual registers there. */
     c->matrix.wide = c->matrix.wide || (c->matrix.lanes > 0 && c->sought == SOUGHT_X && !c->one_tap);
     int64_t most_taps = 1; /* of a phase */
     for (int d = 0; d < 3; d++) most_taps *= m->phase[d][0].taps.value;
@@ -514,7 +514,7 @@ static bool is_apart(int64_t pitch, const conv_operand *o, int64_t lines) {
     return lines == 1 || pitch >= o->channels;
 }
 
-/* Can y be read as it lies, by pieces of pixels, for the gradient of w? */
+/* Can y be read as it lies, by vectors of pixels, for the gradient of w? */
 static bool reads_pixels(const choice *c, const conv_operand *y) {
     const bool turns = c->matrix.unit == MATRIX_UNIT_FMA || c->matrix.unit == MATRIX_UNIT_PTX;
     const int64_t reach = y->n * y->stride[0] + y->groups * y->channels * y->stride[1] + conv_volume(y->size);

@@ -176,8 +176,8 @@ static bool fits(const matrix_tile *t, size_t sum, const xpu_device_properties *
 }
 
 /* Of Intel's units of 8 lanes the largest tile leaves no registers for what a convolution gathers by, nor do
- * more than two pieces of rows for a work-item where both operands are turned, strides make phases or places
- * have three dimensions; nor, in the latter two, more than two pieces of columns. */
+ * more than two vectors of rows for a work-item where both operands are turned, strides make phases or places
+ * have three dimensions; nor, in the latter two, more than two vectors of columns. */
 static bool suits(const matrix_tile *t, int gathers) {
     if (gathers == 0 || t->unit != MATRIX_UNIT_XMX8) return true;
     return t->m * t->n <= 32 * 32 * teams_of(t) && (gathers < 2 || t->m <= threads_of(t)) &&

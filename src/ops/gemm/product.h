@@ -5,7 +5,7 @@
 #include "kernels/shared.h"
 #include "ops/kernel.h"
 
-/* A tile of size x size results, slabs `depth` deep, side x side results a work-item. */
+/* A tile of size x size results, tiles `depth` deep, side x side results a work-item. */
 typedef struct tile_shape {
     int size, depth, side;
 } tile_shape;

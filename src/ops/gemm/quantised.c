@@ -263,7 +263,7 @@ typedef struct few {
     int rows, columns, lines, lanes, teams, octets, subgroup;
     bool a_whole, a_alike;
     /* gemm_few_units: `sets` of 16 lines, whose teams share k out. Local memory has A's rows in `room`
-     * pieces, of which a work-item reads `each` a row, and with `ring` steps, and `numbers` of lines. */
+     * vectors, of which a work-item reads `each` a row, and with `ring` steps, and `numbers` of lines. */
     bool by_units, emulated, k_whole, single, ring, is_one_set; /* the last is what the caller wants */
     bool on_host, nibbles; /* gemm_few_host, whose local memory has `room` numbers of each row */
     int room, sets, numbers, each;
@@ -310,7 +310,7 @@ static bool plan_few_by_units(const xpu_device_properties *properties, const xpu
     plan->sets = plan->is_one_set || 2 * sets < (is_long ? 3 : 5) * units ? 1 : sets < 12 * units ? 2 : 4;
     for (plan->teams = 1; plan->teams * plan->sets < many && plan->teams * 2 <= steps;) plan->teams *= 2;
     plan->teams *= plan->sets, plan->lines = 16 * plan->sets;
-    static const int rooms[] = {2304, 1152, 576, 288}; /* pieces of 16 bytes: 36 KiB */
+    static const int rooms[] = {2304, 1152, 576, 288}; /* vectors of 16 bytes: 36 KiB */
     const int64_t rows = args->m < plan->rows ? args->m : plan->rows, pieces = rows * (steps * step / 8 + 4);
     plan->room = 0;
     for (int i = 0; i < 4 && pieces <= rooms[i]; i++) plan->room = rooms[i];
