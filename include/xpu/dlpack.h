@@ -1,13 +1,12 @@
-/* xpu/dlpack.h: DLPack, by which array libraries hand each other tensors in memory, laid out as its version 1
- * says (https://dmlc.github.io/dlpack): the structs under its own names, unless <dlpack/dlpack.h> was
- * included before, and the two ways between them and packages' tensors.
+/* xpu/dlpack.h: DLPack 1 (https://dmlc.github.io/dlpack), the exchange format of array libraries. Declares
+ *     its structs, unless <dlpack/dlpack.h> was included before, and converts to and from package tensors.
  *
- *     DLManagedTensorVersioned *given = …;  // of PyTorch, NumPy, JAX, …
+ *     DLManagedTensorVersioned *given = …;  // from PyTorch, NumPy, JAX, …
  *     xpu_package_tensor in, out = {0};
  *     xpu_package_tensor_from_dlpack(&given->dl_tensor, device, &in);
  *     xpu_package_run(package, stream, &in, 1, &out, 1);
  *     given->deleter(given);
- *     xpu_package_tensor_to_dlpack(&out, stream, &result); // which has out's memory now */
+ *     xpu_package_tensor_to_dlpack(&out, stream, &result); // takes ownership of out's memory */
 #ifndef XPU_DLPACK_H
 #define XPU_DLPACK_H
 
@@ -21,13 +20,13 @@ extern "C" {
 #define DLPACK_DLPACK_H_
 
 typedef struct DLPackVersion {
-    uint32_t major, minor; /* another `major` is another layout */
+    uint32_t major, minor; /* another `major` is an incompatible layout */
 } DLPackVersion;
 
 typedef enum DLDeviceType {
     kDLCPU = 1,
     kDLCUDA = 2,
-    kDLCUDAHost = 3, /* memory of the host, pinned */
+    kDLCUDAHost = 3, /* pinned host memory */
     kDLOpenCL = 4,   /* `data` is a cl_mem */
     kDLVulkan = 7,
     kDLMetal = 8,
@@ -70,11 +69,11 @@ typedef enum DLDataTypeCode {
 } DLDataTypeCode;
 
 typedef struct DLDataType {
-    uint8_t code, bits; /* a DLDataTypeCode; of one lane */
+    uint8_t code, bits; /* a DLDataTypeCode; bits per lane */
     uint16_t lanes;
 } DLDataType;
 
-/* Element 0 lies `byte_offset` bytes behind `data`; strides count elements, and NULL is no gaps. */
+/* Element 0 is `byte_offset` bytes after `data`. Strides count elements; NULL means contiguous. */
 typedef struct DLTensor {
     void *data;
     DLDevice device;
@@ -84,7 +83,7 @@ typedef struct DLTensor {
     uint64_t byte_offset;
 } DLTensor;
 
-/* With who gives it back. Of libraries before DLPack 1.0. */
+/* A tensor with its deleter, from libraries before DLPack 1.0. */
 typedef struct DLManagedTensor {
     DLTensor dl_tensor;
     void *manager_ctx;
@@ -104,20 +103,23 @@ typedef struct DLManagedTensorVersioned {
 
 #endif
 
-/* A package's input or output that lies where a tensor of another library lies, which must live as long: of
- * the host's memory (kDLCPU, and pinned), or kDLOneAPI's device number `device`. What the other library has
- * submitted for it must be done. XPU_ERROR_NOT_SUPPORTED: memory of another kind or device, or a dtype that
- * packages don't have. XPU_ERROR_INVALID_ARGUMENT: NULL, more than XPU_MAX_DIMS dimensions, negative sizes,
- * negative strides (but of dimensions of one element, whose strides say nothing), more elements than 63 bits
- * count. */
+/* A package input or output in the memory of another library's tensor, which must outlive it.
+ *
+ * from: host memory (kDLCPU or pinned), or kDLOneAPI memory of device `device`. The other library's work on
+ *     it must have finished.
+ * Errors: XPU_ERROR_NOT_SUPPORTED for memory of another kind or device, and for dtypes that packages lack.
+ * XPU_ERROR_INVALID_ARGUMENT for NULL; more than XPU_MAX_DIMS dimensions; negative sizes; negative strides,
+ * except in dimensions of size 1; more than 2^63 - 1 elements. */
 XPU_API xpu_status xpu_package_tensor_from_dlpack(const DLTensor *from, int device,
                                                   xpu_package_tensor *tensor);
 
-/* What a run has computed into memory that it made (an output whose `data` was NULL), for another library:
- * waits for `stream`, hands the memory over, and sets tensor->data to NULL. The receiver calls
- * (*to)->deleter, from any thread. On a host's processor it is kDLCPU, which all libraries read, else
- * kDLOneAPI. Errors leave the tensor as it was: XPU_ERROR_NOT_SUPPORTED for a dtype that DLPack lacks,
- * XPU_ERROR_INVALID_ARGUMENT for memory of the caller's (`is_host`), errors of the device. */
+/* Hands an output that a run allocated (its `data` was NULL) to another library.
+ *
+ * Waits for `stream`, transfers ownership of the memory, and sets tensor->data to NULL. The receiver calls
+ * (*to)->deleter, from any thread.
+ * Device type: kDLCPU on a CPU device, which all libraries can read; else kDLOneAPI.
+ * Errors leave the tensor unchanged: XPU_ERROR_NOT_SUPPORTED for a dtype that DLPack lacks;
+ * XPU_ERROR_INVALID_ARGUMENT for memory owned by the caller (`is_host`); errors of the device. */
 XPU_API xpu_status xpu_package_tensor_to_dlpack(xpu_package_tensor *tensor, xpu_stream *stream,
                                                 DLManagedTensorVersioned **to);
 

@@ -1,9 +1,8 @@
-/* xpu/graph.h: what a stream is given to do, recorded once and done again at little cost.
+/* xpu/graph.h: captures work submitted to a stream and replays it at low cost.
  *
- * Between begin and end whatever a stream is given is written down and not done: kernels with a copy of their
- * parameters, copies, fills, calls of functions on the host. A replay gives all of it to a stream in the
- * order in which it was recorded; addresses stay what they were, so whoever wants other numbers writes them
- * there.
+ * Between begin and end, work on the stream is recorded and not executed: kernels with a copy of their
+ * parameters, copies, fills, and host function calls. A replay submits all of it in the recorded order.
+ * Addresses don't change; new input is written to the recorded addresses.
  *
  *     xpu_graph_create(0, &graph);
  *     xpu_graph_begin(graph, stream, NULL);
@@ -11,22 +10,22 @@
  *     xpu_graph_end(graph);
  *     xpu_graph_replay(graph, stream);       as often as wanted
  *
- * Memory that is asked for on a stream that captures comes from a pool of the graph's own (xpu_pool_begin)
- * and stays in it until the graph is reset: what is freed meanwhile serves the rest of the capture and no one
- * else. Other memory is its owner's to keep.
+ * Memory: allocations on a capturing stream come from the graph's own pool (xpu_pool_begin) and stay in it
+ *     until the graph is reset. Blocks freed during the capture are reused by the same capture only. Other
+ *     memory must be kept alive by its owner.
  *
- * Other streams of the device join a capture by waiting for an event that was recorded in it, and must be
- * joined again the same way before it ends. A replay does everything in one stream, one after the other.
+ * Other streams of the device join a capture by waiting for an event recorded in it. The first stream must
+ * wait for them in the same manner before the capture ends. A replay runs everything in order on one stream.
  *
- * What can't be recorded fails with XPU_ERROR_INVALID_ARGUMENT, and the capture goes on without it: waiting
- * for a stream that captures, for its device or for an event recorded in it; copies that the host waits for;
- * a wait for an event that isn't of the capture. xpu_event_query says XPU_NOT_READY of an event of a capture
- * that goes on; afterwards it counts as happened.
+ * What can't be recorded fails with XPU_ERROR_INVALID_ARGUMENT, and the capture continues without it:
+ * - waiting on the host for a capturing stream, its device, or an event recorded in the capture
+ * - copies that block the host
+ * - waiting for an event that is not part of the capture
+ * xpu_event_query returns XPU_NOT_READY for an event of a capture in progress, and XPU_SUCCESS afterwards.
  *
- * Trace callbacks and the profiler hear of a graph's work when it is replayed. A graph may be replayed by any
- * thread, by one at a time; others wait. On another stream than the last time it first waits for the device:
- * replays share their memory.
- */
+ * Observers: trace callbacks and the profiler see a graph's work when it is replayed.
+ * Threads: any thread may replay a graph; concurrent replays of one graph are serialized. A replay on
+ *     another stream than the previous one first waits for the device, as replays share memory. */
 #ifndef XPU_GRAPH_H
 #define XPU_GRAPH_H
 
@@ -39,65 +38,76 @@ extern "C" {
 
 typedef struct xpu_graph xpu_graph;
 
-/* An empty graph for a device, destroyed by its owner; destroying one that captures ends that. */
+/* An empty graph for a device, owned by the caller. Destroying a capturing graph ends the capture. */
 XPU_API xpu_status xpu_graph_create(int device, xpu_graph **graph);
 XPU_API xpu_status xpu_graph_destroy(xpu_graph *graph);
 
-/* From now on `stream` is captured. It is not the device's default stream, which belongs to everybody, and
- * the graph is empty. `pool` (may be NULL: a new one) names the pool of memory, which graphs can share that
- * are replayed in the order of their captures, one at a time. */
+/* Starts capturing `stream` into an empty graph.
+ *
+ * stream: not the device's default stream, which is shared.
+ * pool: the memory pool, or NULL for a new one. Graphs may share a pool if they are replayed in the order of
+ *     their captures, one at a time. */
 XPU_API xpu_status xpu_graph_begin(xpu_graph *graph, xpu_stream *stream, const uint64_t pool[2]);
 
-/* The capture is over, whatever comes back. XPU_ERROR_INVALID_ARGUMENT where a stream that joined has work
- * that the first one hasn't waited for; the graph has no capture then. */
+/* Ends the capture, even if it fails.
+ *
+ * Errors: XPU_ERROR_INVALID_ARGUMENT if a joined stream has work that the first stream hasn't waited for;
+ *     the graph then holds no capture. */
 XPU_API xpu_status xpu_graph_end(xpu_graph *graph);
 
-/* Gets everything ready for replays; the first replay does it, if nobody did. */
+/* Prepares the graph for replay. Otherwise the first replay does. */
 XPU_API xpu_status xpu_graph_instantiate(xpu_graph *graph);
 
-/* Gives the stream, of the graph's device, all that was recorded. XPU_ERROR_INVALID_ARGUMENT for a graph
- * that has no capture or still captures, and on a stream that captures. */
+/* Submits the recorded work to a stream of the graph's device.
+ *
+ * Errors: XPU_ERROR_INVALID_ARGUMENT for a graph without a finished capture, and on a capturing stream. */
 XPU_API xpu_status xpu_graph_replay(xpu_graph *graph, xpu_stream *stream);
 
-/* Empties the graph and leaves its pool; replays that are under way must have finished. */
+/* Empties the graph and releases its pool. Replays in progress must have finished. */
 XPU_API xpu_status xpu_graph_reset(xpu_graph *graph);
 
-/* The pool of the last capture. XPU_ERROR_INVALID_ARGUMENT before the first one and after a reset. */
+/* The pool of the last capture. XPU_ERROR_INVALID_ARGUMENT before the first capture and after a reset. */
 XPU_API xpu_status xpu_graph_pool(const xpu_graph *graph, uint64_t pool[2]);
 
-/* A number for a pool that has never been used; `of_user` ones are 0,n, others n,0. */
+/* A pool id that has never been used: 0,n if `of_user`, else n,0. */
 XPU_API xpu_status xpu_pool_new_id(bool of_user, uint64_t pool[2]);
 
-/* What was recorded, in order. */
+/* Visits the recorded work, in order. */
 typedef void (*xpu_graph_visitor)(const xpu_work *work, void *user);
 XPU_API xpu_status xpu_graph_visit(const xpu_graph *graph, xpu_graph_visitor visit, void *user);
 
-/* Is the stream part of a capture? */
+/* True if the stream is part of a capture. */
 XPU_API bool xpu_stream_is_capturing(const xpu_stream *stream);
 
-/* May a graph of the device read or write the memory at `pointer`? True for all that was there before the
- * capture of such a graph was over, as long as the graph has it, and for any memory while one captures: what
- * lies there must not move then. Of memory that xpu_malloc didn't give it is unknown since when it is there.
- */
+/* True if a graph of the device may read or write the memory at `pointer`, which then must not be moved.
+ *
+ * True for memory that existed before the end of a capture, as long as that graph has the capture, and for
+ * all memory during a capture. Memory not from xpu_malloc counts as older than any capture. */
 XPU_API bool xpu_graph_may_use(int device, const void *pointer);
 
-/* Fails with a sentence that names `what`, if the stream is part of a capture: for what would go round it. */
+/* Fails, with a message that names `what`, if the stream is part of a capture: for work that would bypass
+ * it. */
 XPU_API xpu_status xpu_stream_refuse_capture(const xpu_stream *stream, const char *what);
 
-/* xpu_host_call with a context that is handed over, whatever comes back: `release` gets it after the call, of
- * a recorded one when the graph is reset. */
+/* xpu_host_call that takes ownership of `context`, even if it fails. `release` receives the context after
+ * the call; if the call was recorded, when the graph is reset. */
 XPU_API xpu_status xpu_graph_host_call(xpu_stream *stream, const char *name,
                                        xpu_status (*function)(xpu_stream *stream, const void *context),
                                        void *context, void (*release)(void *context));
 
-/* For host memory that a host device's kernels read by an address in their parameters: `data` itself, which
- * must last until the launch returns, or a copy that lasts as long as the graph that captures the stream. */
+/* For host memory that a host device's kernel reads through an address in its parameters. Gives `data`
+ * itself, which must remain valid until the launch returns. During a capture, gives a copy that lives as
+ * long as the graph. */
 XPU_API xpu_status xpu_graph_keep(xpu_stream *stream, const void *data, size_t size, const void **kept);
 
-/* xpu_generator_reserve for work on `stream`. Each replay reserves anew, as much as the whole capture did, so
- * that the recorded kernels draw what they would draw if they were launched then. For that a kernel's
- * parameters have the seed, as this gives it, at a multiple of 8 bytes, followed by a quarter of the offset,
- * in 64 bits each; while the stream is captured the seed is a mark by which they are found. */
+/* xpu_generator_reserve for work on `stream`.
+ *
+ * Each replay reserves again, as much as the whole capture did. The recorded kernels then draw what newly
+ * launched ones would.
+ * Requirement: the kernel's parameters contain the seed as given here, at a multiple of 8 bytes, directly
+ *     followed by offset / 4, in 64 bits each.
+ * While the stream is captured, the seed is a placeholder by which replay finds and patches the parameters.
+ */
 XPU_API xpu_status xpu_graph_reserve(xpu_stream *stream, xpu_generator *generator, uint64_t count,
                                      uint64_t *seed, uint64_t *offset);
 

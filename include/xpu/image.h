@@ -1,17 +1,17 @@
 /* xpu/image.h: compiled kernels as files, and their launch.
  *
- * An image is all that is to be known of a kernel that a compiler made: its code, its parameters, its
- * work-group. It is bytes that any process can keep and any other launch from, without the compiler:
+ * An image is a compiled kernel: code, parameters and work-group size. It is a byte string that any process
+ * can store or launch, without the compiler:
  *
  *     xpu_image *image;
  *     xpu_kernel *kernel;
  *     xpu_image_read(bytes, size, &image);
  *     xpu_image_kernel(image, device, &kernel); // built, or from the cache
- *     const void *arguments[] = {&x, &y, &n};   // device addresses and numbers, as image->params says
+ *     const void *arguments[] = {&x, &y, &n};   // device addresses and scalars, as image->params says
  *     xpu_image_launch(stream, image, kernel, (uint32_t[3]){programs, 1, 1}, arguments, 3);
  *
- * `openxpu compile --image` writes one from Triton IR, xpu_tile_image (xpu/tile.h) is one in memory, and
- * Triton's cache has them as KERNEL.zebin. */
+ * Sources: `openxpu compile --image` compiles Triton IR to an image file; xpu_tile_image (xpu/tile.h) gives
+ *     one in memory; Triton's cache stores them as KERNEL.zebin. */
 #ifndef XPU_IMAGE_H
 #define XPU_IMAGE_H
 
@@ -25,20 +25,20 @@
 extern "C" {
 #endif
 
-/* The most bytes of an image, and of a kernel's struct of parameters. */
+/* Largest size of an image, and of a kernel's parameter struct, in bytes. */
 #define XPU_IMAGE_SIZE_MAX 67108864
 #define XPU_IMAGE_PARAMS_MAX 4096
 
 typedef enum xpu_image_kind {
     XPU_IMAGE_SOURCE, /* OpenCL C, for all devices of a target */
-    XPU_IMAGE_BINARY  /* what a driver made of it, for its device and version alone (xpu_image_build), or an
-                         offline compiler */
+    XPU_IMAGE_BINARY  /* a driver's binary, for its device and version only (xpu_image_build), or an offline
+                         compiler's */
 } xpu_image_kind;
 
 typedef enum xpu_param_kind {
     XPU_PARAM_POINTER, /* a device address, 8 bytes */
     XPU_PARAM_INTEGER, /* two's complement, 1, 2, 4 or 8 bytes; i1 is one byte, 0 or 1 */
-    XPU_PARAM_FLOAT    /* IEEE, 1 (fp8), 2 (fp16, or bf16 where `is_bf16`), 4 or 8 bytes */
+    XPU_PARAM_FLOAT    /* IEEE, 1 (fp8), 2 (fp16, or bf16 if `is_bf16`), 4 or 8 bytes */
 } xpu_param_kind;
 
 typedef struct xpu_param {
@@ -49,64 +49,73 @@ typedef struct xpu_param {
     bool is_written; /* a pointer through which the kernel stores */
 } xpu_param;
 
-/* The kernel's one argument is a struct: the parameters in order, then three int32, the numbers of programs
- * in x, y and z. A kernel that has assertions then has two addresses, for the report of one that fails
+/* A compiled kernel. Its only argument is a struct: the parameters in order, then three int32, the grid size
+ * in x, y and z. A kernel with assertions has two more addresses, for the report of a failed one
  * (xpu/fault.h). A program whose assertion fails ends there. */
 typedef struct xpu_image {
     xpu_image_kind kind;
-    const char *code; /* of XPU_IMAGE_SOURCE it ends with NUL, which code_size doesn't count */
+    const char *code; /* XPU_IMAGE_SOURCE: NUL-terminated; code_size excludes the NUL */
     size_t code_size;
-    const char *name;          /* of the kernel in the code */
-    const char *build_options; /* for the driver's compiler */
-    const char *target;        /* what it was compiled for: a line of xpu_tile_target_write, or "" */
-    const char *device; /* of a binary that a driver made: the device and driver, in 32 digits; else "" */
+    const char *name;          /* name of the kernel in the code */
+    const char *build_options; /* options for the driver's compiler */
+    const char *target;        /* compilation target: a line from xpu_tile_target_write, or "" */
+    const char *device;        /* driver's binary: device and driver version, in 32 digits; else "" */
     const xpu_param *params;
     int param_count;
-    uint32_t params_size;  /* bytes of the struct */
-    uint32_t grid_offset;  /* where the three int32 lie in it */
-    uint32_t fault_offset; /* and the two addresses; 0: it has no assertions */
-    uint32_t local_size;   /* work-items of a work-group, all in dimension 0 */
-    uint32_t local_memory; /* bytes of local memory that the kernel declares */
-    uint64_t work;         /* about how many simple operations one program does */
-    /* The assertions' texts: message and place; NULL after the last, and NULL where there are none. They must
-     * stay as long as a report may come. */
+    uint32_t params_size;  /* size of the struct */
+    uint32_t grid_offset;  /* offset of the three int32 */
+    uint32_t fault_offset; /* offset of the two addresses; 0: no assertions */
+    uint32_t local_size;   /* work-items per work-group, all in dimension 0 */
+    uint32_t local_memory; /* local memory that the kernel declares, in bytes */
+    uint64_t work;         /* estimated simple operations per program */
+    /* Texts of the assertions (message and source location), ended by NULL; NULL if there are none. They
+     * must remain valid as long as a report may arrive. */
     const char *const *asserts;
 } xpu_image;
 
-/* Reads an image; any bytes may come. XPU_ERROR_NOT_SUPPORTED: one of another format, whose number is among
- * its first bytes: what keeps images compiles again then.
- * XPU_ERROR_INVALID_ARGUMENT: no image, or a damaged one; xpu_last_error() says what is wrong. `*image` is
- * the caller's, to be given to xpu_image_free; the texts of assertions stay for good. */
+/* Reads an image from untrusted bytes.
+ *
+ * image: owned by the caller, freed with xpu_image_free. Assertion texts are never freed.
+ * Errors: XPU_ERROR_NOT_SUPPORTED for another format version, which is in the first bytes: a cache of images
+ *     should recompile.
+ * XPU_ERROR_INVALID_ARGUMENT for bytes that are no image, or a damaged one; xpu_last_error() says why. */
 XPU_API xpu_status xpu_image_read(const void *bytes, size_t size, xpu_image **image);
 XPU_API void xpu_image_free(xpu_image *image);
 
-/* Writes an image of `*size` bytes; `bytes` NULL asks for the size only. It is a line of JSON, an object
- * whose first key is "xpu_image" and its value the format's number, then the code. Equal images are equal
- * bytes, and reading takes no others. XPU_ERROR_INVALID_ARGUMENT for what reading would refuse, and where
- * `room` is too small. */
+/* Writes an image, of `*size` bytes. With `bytes` NULL it gives the size only.
+ *
+ * Format: a line of JSON, an object whose first key is "xpu_image" with the format version as value; then
+ *     the code. Equal images have equal bytes, and reading accepts no other bytes for them.
+ * Errors: XPU_ERROR_INVALID_ARGUMENT for an image that reading would reject, and if `capacity` is too small.
+ */
 XPU_API xpu_status xpu_image_write(const xpu_image *image, void *bytes, size_t room, size_t *size);
 
-/* The image's kernel for a device: xpu_kernel_create for source. A binary that was made for another device or
- * driver (of an offline compiler's the driver tells: XPU_ERROR_BUILD_FAILED), and a kernel that wants larger
- * work-groups or more local memory than the device has, are XPU_ERROR_NOT_SUPPORTED. */
+/* The image's kernel for a device. Source images are built by xpu_kernel_create.
+ *
+ * Errors: XPU_ERROR_NOT_SUPPORTED for a binary of another device or driver, and for a kernel that exceeds
+ *     the device's work-group size or local memory.
+ * XPU_ERROR_BUILD_FAILED for an offline compiler's binary that the driver rejects. */
 XPU_API xpu_status xpu_image_kernel(const xpu_image *image, int device, xpu_kernel **kernel);
-/* Those of several images. On a host's processor sources that belong together become one program, which takes
- * less memory than one each and loads sooner; it is built anew where the kernels were in the cache alone. */
+/* Kernels of several images. On a CPU, compatible sources are built as one program: it takes less memory and
+ * loads faster. It is built again if the kernels were cached separately. */
 XPU_API xpu_status xpu_image_kernels(const xpu_image *const *images, int count, int device,
                                      xpu_kernel **kernels);
 
-/* What the driver makes of an image of source: one with the same fields and the binary as its code.
- * `*built` is to be given to xpu_image_free. */
+/* Compiles a source image with the driver: gives an image with the same fields and the binary as its code.
+ * `*built` is owned by the caller, freed with xpu_image_free. */
 XPU_API xpu_status xpu_image_build(const xpu_image *image, int device, xpu_image **built);
 
-/* Launches grid[0] × grid[1] × grid[2] programs. arguments[i] points at the value of params[i], of its size;
- * `count` is their number. On a host device XPU_ERROR_ASSERTION comes back at once, elsewhere from the next
- * call that waits. Nothing is allocated. */
+/* Launches grid[0] x grid[1] x grid[2] programs.
+ *
+ * arguments: arguments[i] points at the value of params[i], of its size; `count` of them.
+ * Errors: XPU_ERROR_ASSERTION, on host devices at once, on others deferred (xpu/fault.h).
+ * Allocates nothing. */
 XPU_API xpu_status xpu_image_launch(xpu_stream *stream, const xpu_image *image, xpu_kernel *kernel,
                                     const uint32_t grid[3], const void *const *arguments, int count);
 
-/* The same with the struct itself, of image->params_size bytes, aligned to 8: the values lie where
- * image->params says, and the grid and what an assertion's report needs are put in here. */
+/* xpu_image_launch with the parameter struct itself, image->params_size bytes, aligned to 8. The caller
+ * fills in the values at the offsets in image->params. The grid and the assertion addresses are filled in
+ * here. */
 XPU_API xpu_status xpu_image_submit(xpu_stream *stream, const xpu_image *image, xpu_kernel *kernel,
                                     const uint32_t grid[3], void *params);
 

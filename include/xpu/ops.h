@@ -1,9 +1,10 @@
-/* xpu/ops.h: what every operation of the op library shares. Each family has a header of its own in
- * xpu/ops/ (pointwise.h, reduce.h, …).
+/* xpu/ops.h: types shared by all operations. Each family has its own header in xpu/ops/ (pointwise.h,
+ *     reduce.h, …).
  *
- * Operations submit work to a stream and return. Their results are as PyTorch's: halves (fp16, bf16) are
- * computed in fp32, integers wrap around, float to integer casts truncate. An operation on no elements
- * does nothing. A dtype the device can't compute (fp64 without has_fp64) is XPU_ERROR_NOT_SUPPORTED. */
+ * Operations submit work to a stream and return.
+ * Results follow PyTorch: fp16 and bf16 are computed in fp32, integers wrap around, float to integer casts
+ *     truncate. An operation on no elements does nothing.
+ * Errors: XPU_ERROR_NOT_SUPPORTED for a dtype the device can't compute (fp64 without has_fp64). */
 #ifndef XPU_OPS_H
 #define XPU_OPS_H
 
@@ -21,8 +22,8 @@ extern "C" {
 #define XPU_MAX_DIMS 16
 #define XPU_MAX_OPERANDS 8
 
-/* A tensor of any layout. Strides count elements and may be 0 or negative. `data` points at element 0.
- * The arrays belong to the caller and are read during the call only. */
+/* A tensor of any layout. Strides count elements and may be 0 or negative. `data` points at element 0. The
+ * arrays belong to the caller and are read during the call only. */
 typedef struct xpu_tensor {
     void *data;
     xpu_dtype dtype;
@@ -30,7 +31,7 @@ typedef struct xpu_tensor {
     const int64_t *size, *stride;
 } xpu_tensor;
 
-/* A number handed over by value: the C type that fits its dtype's class. */
+/* A scalar passed by value, in the C type for its class of dtype. */
 typedef struct xpu_scalar {
     xpu_dtype dtype; /* XPU_BOOL, XPU_INT64, XPU_UINT64, XPU_FLOAT64 or XPU_COMPLEX128 */
     union {
@@ -41,7 +42,8 @@ typedef struct xpu_scalar {
     } value;
 } xpu_scalar;
 
-/* One operand of an iteration. A CPU scalar comes by value: `data` is NULL and `scalar` holds it. */
+/* One operand of an iteration. A scalar on the host is passed by value: `data` is NULL and `scalar` holds
+ * it. */
 typedef struct xpu_operand {
     void *data;
     xpu_dtype dtype;
@@ -49,25 +51,25 @@ typedef struct xpu_operand {
     xpu_scalar scalar;
 } xpu_operand;
 
-/* Everything that iterates: operands, outputs first, over one common shape. Dimension 0 is the fastest.
- * Made with dimensions coalesced where possible (xpu_iter_coalesce does it); the outputs' elements don't
- * overlap. Only the first `dims` sizes and strides of each operand are set. */
+/* An iteration: operands, outputs first, over one common shape. Dimension 0 is the fastest.
+ *
+ * Dimensions should be coalesced (xpu_iter_coalesce). An output's elements must not overlap. Only the first
+ * `dims` sizes and strides of each operand are set. */
 typedef struct xpu_iter {
     int outputs, inputs, dims;
     int64_t size[XPU_MAX_DIMS];
     xpu_operand operand[XPU_MAX_OPERANDS];
 } xpu_iter;
 
-/* Elements of the iteration; 1 when dims is 0. */
+/* Number of elements; 1 if dims is 0. */
 XPU_API int64_t xpu_iter_numel(const xpu_iter *iter);
-/* Merges dimensions that are contiguous with each other in all operands and drops those of size 1. */
+/* Merges dimensions that are contiguous with each other in all operands, and drops those of size 1. */
 XPU_API void xpu_iter_coalesce(xpu_iter *iter);
 
-/* Bytes of an element; 0 for those that have less than one. Operations take none of these, unless they say
- * so. */
+/* Size of an element in bytes; 0 for sub-byte dtypes, which operations reject unless they say otherwise. */
 XPU_API size_t xpu_dtype_size(xpu_dtype dtype);
 XPU_API int xpu_dtype_bits(xpu_dtype dtype);
-/* Bytes that `count` elements take, one after the other from the start of a byte. */
+/* Bytes that `count` packed elements take, starting at a byte boundary. */
 XPU_API size_t xpu_dtype_bytes(xpu_dtype dtype, size_t count);
 XPU_API const char *xpu_dtype_name(xpu_dtype dtype); /* "f32" */
 

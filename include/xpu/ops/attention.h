@@ -19,7 +19,8 @@ extern "C" {
 /* Arguments. All tensors have 4 dimensions, logsumexp 3.
  *
  * bias: B x H x L x S or NULL; strides of 0 broadcast. With dtype bool it is a mask: true takes part. A row
- *     in which nothing takes part gives zeros and a logsumexp of -infinity.
+ * in
+ *     which nothing takes part gives zeros and a logsumexp of -infinity.
  * causal: query i sees keys 0 to i.
  * dropout: an element is kept if its random number is at least `dropout`, and then divided by 1 - dropout.
  *     Numbers come from Philox with `seed`, `offset` and the element's position. Backward draws them again.
@@ -70,7 +71,8 @@ XPU_API xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attentio
  * key and value are taken from index 1 and 2 in the same way, without `scale`.
  *
  * projected: rows x 3 x H x D. bias: 3 x H x D. query, key, value: B x H x T x D. All contiguous, one
- *     floating dtype.
+ * floating
+ *     dtype.
  * offset: int64 in device memory, B + 1, or NULL. Item b has rows offset[b] to offset[b + 1] - 1; the rest
  *     of its T positions are zero. NULL: item b has rows b T to (b + 1) T - 1. */
 typedef struct xpu_split_heads_args {

@@ -5,9 +5,9 @@
  *     8     for elements of fp64
  *     12    for integers
  *     1024  for xpu_random_from, in which each element has its own subsequence
- * Streams: element e of the iteration uses lane (e mod 1024) / 256 of Philox subsequence
- * e / 1024 * 256 + e mod 256. The same seed, offset and shape give the same numbers on every device, up to
- * the rounding of its logarithms and sines.
+ * Streams: element e of the iteration uses lane (e mod 1024) / 256 of Philox subsequence e / 1024 * 256 + e
+ *     mod 256. The same seed, offset and shape give the same numbers on every device, up to the rounding of
+ *     its logarithms and sines.
  * Dtypes: values are computed in fp32 (fp64 for an fp64 output) and rounded to the output's dtype. */
 #ifndef XPU_OPS_RANDOM_H
 #define XPU_OPS_RANDOM_H
