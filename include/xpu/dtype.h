@@ -1,4 +1,4 @@
-/* xpu/dtype.h: element types. dtype.def lists them, and says of each what there is to know. */
+/* xpu/dtype.h: element types, from the table in dtype.def. */
 #ifndef XPU_DTYPE_H
 #define XPU_DTYPE_H
 

@@ -1,4 +1,4 @@
-/* xpu/plans.h: how operations go about their work on a device. */
+/* xpu/policy.h: the execution policy of a device. */
 #ifndef XPU_PLANS_H
 #define XPU_PLANS_H
 
@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* As suits a processor, with few large parts? OPENXPU_PLANS=gpu in the environment makes processors do what
- * GPUs do: for tests. */
+/* True if operations use the CPU policy on this device: few work-groups, each with much work. Otherwise they
+ * use the GPU policy. OPENXPU_POLICY=gpu in the environment selects the GPU policy on CPUs, for tests. */
 XPU_API bool xpu_plans_for_processor(int device);
 
 #ifdef __cplusplus

@@ -1,14 +1,14 @@
-/* xpu/program.h: kernels from OpenCL C source, cached on disk, and their launch.
+/* xpu/program.h: kernels from OpenCL C source, with a disk cache, and their launch.
  *
- * The argument convention. Every kernel of this library takes ONE argument: a struct by value, whose
- * pointers are 64-bit addresses (xpu_addr; the kernel casts them to __global pointers). One call sets
- * all arguments, a struct can be declared once in a header that host and kernel share, and pointer
- * tables in memory work the same way. It needs what all our memory kinds give: host and device agree on
- * addresses. Launches through xpu_launch_args serve other kernels.
+ * Argument convention: every kernel of this library takes ONE argument, a struct by value. Its pointers are
+ *     64-bit addresses (xpu_addr), which the kernel casts to __global pointers. One call sets all arguments,
+ *     host and kernel can share the struct's declaration, and tables of pointers need no special case. It
+ *     requires that host and device agree on addresses, as all memory kinds here do. Other kernels are
+ *     launched with xpu_launch_args.
  *
- * Sharing out. A launch on a host device may be cut into several ND-ranges with global offsets, run by
- * different threads. So a kernel takes its group's number from XPU_GROUP(d), not get_group_id(d), and
- * never asks get_num_groups or get_global_size: what it needs of those comes in its struct. */
+ * Work sharing: a launch on a host device may be split into several ND-ranges with global offsets, run by
+ *     different threads. A kernel therefore uses XPU_GROUP(d), not get_group_id(d). It must not call
+ *     get_num_groups or get_global_size; such values come in its struct. */
 #ifndef XPU_PROGRAM_H
 #define XPU_PROGRAM_H
 
@@ -23,31 +23,34 @@ extern "C" {
 
 typedef struct xpu_kernel xpu_kernel;
 
-/* Builds `source` for `device`, or loads it from the cache on disk (key: source, options, device, driver
- * version), and finds `name` in it. Kernels live as long as the process; the same source, options and
- * name give the same kernel. On XPU_ERROR_BUILD_FAILED xpu_last_error() holds the driver's log.
- * `label` names the kernel in errors and profiles ("add f32,f32->f32"); NULL means `name`. */
+/* Builds `source` for `device`, or loads it from the disk cache, and finds the kernel `name` in it.
+ *
+ * Cache key: source, options, device, driver version.
+ * label: name in errors and profiles ("add f32,f32->f32"); NULL means `name`.
+ * Lifetime: kernels live as long as the process. The same source, options and name give the same kernel.
+ * Errors: XPU_ERROR_BUILD_FAILED; xpu_last_error() then holds the driver's log. */
 XPU_API xpu_status xpu_kernel_create(int device, const char *source, const char *options, const char *name,
                                      const char *label, xpu_kernel **kernel);
 XPU_API const char *xpu_kernel_label(const xpu_kernel *kernel);
 
-/* What the driver says of a built kernel. */
+/* Properties of a built kernel, as the driver reports them. */
 typedef struct xpu_kernel_info {
     size_t max_work_group_size, preferred_multiple, local_mem_size, private_mem_size, spill_size;
 } xpu_kernel_info;
 XPU_API xpu_status xpu_kernel_get_info(xpu_kernel *kernel, xpu_kernel_info *info);
 
-/* An ND-range: `dims` 1 … 3; `groups` work-groups of `local` work-items in each dimension.
- * `work` estimates the whole launch in simple operations (elements times their cost); a host device
- * shares out launches that are worth it. 0 means unknown, taken as large. */
+/* An ND-range of 1 to 3 dimensions: `groups` work-groups of `local` work-items in each.
+ *
+ * work: estimated simple operations of the whole launch (elements times their cost). Host devices run large
+ *     launches on several threads. 0 means unknown, and counts as large. */
 typedef struct xpu_range {
     int dims;
     size_t groups[3], local[3];
     uint64_t work;
 } xpu_range;
 
-/* Launches with the struct at `params`. No lock is taken and nothing is allocated once the thread has
- * launched this kernel before. A range with 0 groups is success. */
+/* Launches with the parameter struct at `params`. A range with 0 groups is valid and does nothing.
+ * Cost: after the thread's first launch of this kernel, it takes no lock and allocates nothing. */
 XPU_API xpu_status xpu_launch(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
                               const void *params, size_t params_size);
 
@@ -61,33 +64,32 @@ typedef struct xpu_arg {
 XPU_API xpu_status xpu_launch_args(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
                                    const xpu_arg *args, int count);
 
-/* What has been built and loaded by this process, all devices. */
+/* Programs built and loaded by this process, on all devices. */
 typedef struct xpu_program_stats {
-    uint64_t built, loaded; /* programs compiled; programs taken from the cache on disk */
+    uint64_t built, loaded; /* programs compiled; programs loaded from the disk cache */
     double build_seconds, load_seconds;
 } xpu_program_stats;
 XPU_API xpu_status xpu_program_get_stats(xpu_program_stats *stats);
 
-/* The cache's folder: $OPENXPU_CACHE_DIR, else $XDG_CACHE_HOME/openxpu, else ~/.cache/openxpu.
- * OPENXPU_CACHE=0 switches it off. */
+/* The cache folder: $OPENXPU_CACHE_DIR, else $XDG_CACHE_HOME/openxpu, else ~/.cache/openxpu. OPENXPU_CACHE=0
+ *     disables the cache. */
 XPU_API const char *xpu_cache_dir(void);
 
-/* Profiling: between start and stop each launch, copy and fill leaves a record. `drain` hands the finished
- * ones over, oldest first, and forgets them; it waits for the device. Times are nanoseconds of
- * CLOCK_REALTIME. */
+/* Profiling. Between start and stop each launch, copy and fill makes a record. `drain` waits for the device,
+ * passes the finished records on, oldest first, and removes them. Times are nanoseconds of CLOCK_REALTIME. */
 typedef struct xpu_profile_record {
     const char *name; /* lives as long as the process */
     int device;
     int64_t stream_id;
-    uint64_t correlation; /* counts launches; same order as submission */
+    uint64_t correlation; /* launch counter, in order of submission */
     uint64_t submitted, started, ended;
     uint64_t bytes;   /* of copies and fills; else 0 */
-    uint64_t context; /* what the submitting thread had set */
+    uint64_t context; /* set by the submitting thread */
 } xpu_profile_record;
 typedef void (*xpu_profile_visitor)(const xpu_profile_record *record, void *user);
 XPU_API xpu_status xpu_profile_start(void);
 XPU_API xpu_status xpu_profile_stop(void);
-/* A number that the calling thread's records carry from now on, to tell what they belong to; 0 at first. */
+/* Sets the context that later records of the calling thread carry; initially 0. */
 XPU_API xpu_status xpu_profile_set_context(uint64_t context);
 XPU_API xpu_status xpu_profile_drain(xpu_profile_visitor visit, void *user);
 

@@ -1,10 +1,12 @@
-/* xpu/request.h: what operations build at first use, written down, to be built beforehand.
+/* xpu/request.h: build requests: descriptions of the kernels that operations build on first use, to build
+ *     them ahead of time.
  *
- * A request is a line of text that says what a kernel is made from, and not its source: it serves as long as
- * the library has an operation that asks for such a kernel, also on another device of the same kind.
+ * A request is a line of text that describes a kernel's build parameters, not its source. It remains valid
+ * as long as the library has an operation that requests such a kernel, on other devices of the same kind
+ * too.
  *
- * OPENXPU_RECORD_KERNELS=file: each request that a process meets for the first time is appended to the file,
- * as "process, tab, kind of device, tab, request". */
+ * OPENXPU_RECORD_KERNELS=file appends each request that a process meets for the first time to the file, as
+ * "process, tab, kind of device, tab, request". */
 #ifndef XPU_REQUEST_H
 #define XPU_REQUEST_H
 
@@ -14,16 +16,16 @@
 extern "C" {
 #endif
 
-/* Builds what `request` asks for into the cache on disk, or finds it there; nothing is launched. A request
- * that can't be read is XPU_ERROR_INVALID_ARGUMENT. */
+/* Builds what `request` describes into the disk cache, unless it is there. Launches nothing.
+ *
+ * Errors: XPU_ERROR_INVALID_ARGUMENT for a malformed request. */
 XPU_API xpu_status xpu_request_build(int device, const char *request);
 
-/* The kind of a device in recordings, "cpu", "intel", "nvidia" or "gpu": kernels of one kind differ little.
+/* The kind of a device in recordings: "cpu", "intel", "nvidia" or "gpu". Kernels of one kind differ little.
  */
 XPU_API xpu_status xpu_request_kind(int device, const char **kind);
 
-/* The requests that come with the library, recorded from common programs: see src/ops/tables/common.requests.
- */
+/* The requests shipped with the library, recorded from common programs (src/ops/tables/common.requests). */
 XPU_API const char *xpu_request_common(void);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
-/* xpu/xpu.h: all of libxpu but the operations, which have a header a family in xpu/ops/, and xpu/dlpack.h. */
+/* xpu/xpu.h: includes all of libxpu, except the operations (one header per family in xpu/ops/) and
+ *     xpu/dlpack.h. */
 #ifndef XPU_XPU_H
 #define XPU_XPU_H
 
