@@ -1,4 +1,4 @@
-/* Assertions that the device looks at, and nobody waits for. */
+/* Device-side assertions: checked by a kernel, reported without synchronization. */
 #include "core/status.h"
 #include "kernels/assert.h"
 #include "ops/kernel.h"

@@ -1,4 +1,5 @@
-/* cat: sizes of tiles and elements, and the inputs in portions that fit into a kernel's parameters. */
+/* cat: chooses tile and element sizes, and splits the inputs into portions that fit into a kernel's
+ * parameters. */
 #include "xpu/ops/cat.h"
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Copies and fills. Plain bytes go to the runtime; what has strides or changes its dtype is a pointwise
- * operation, whose layouts know transposes. */
+/* Copies and fills. Contiguous bytes go to the runtime; strided copies and dtype conversions are pointwise
+ * operations, whose layouts handle transposes. */
 #include "xpu/ops/copy.h"
 
 #include <stddef.h>

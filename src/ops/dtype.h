@@ -1,4 +1,4 @@
-/* What xpu/dtype.def says of each dtype, for the host. */
+/* Properties of dtypes (xpu/dtype.def) for the host. */
 #ifndef OPS_DTYPE_H
 #define OPS_DTYPE_H
 

@@ -1,4 +1,4 @@
-/* Bags of embeddings: chooses the shapes of work-groups and how bags are split, launches. */
+/* Embedding bags: chooses work-group shapes and how bags are split, then launches. */
 #include "xpu/ops/embedding.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* foreach: a formula of the pointwise table in the frame of a launch over many tensors. */
+/* foreach: generates a multi-tensor kernel from a formula of the pointwise table. */
 #include "xpu/ops/foreach.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Bytes that the host's own threads move, where memory is theirs: a launch takes longer than to move a few,
- * and the C library copies long pieces faster than a kernel. */
+/* Byte operations by host threads on host memory: for small sizes a kernel launch costs more than the work,
+ * and for large ones the C library copies faster than a kernel. */
 #ifndef OPS_HOST_BYTES_H
 #define OPS_HOST_BYTES_H
 
@@ -8,8 +8,8 @@
 /* Bytes below which one thread copies as fast as several. */
 #define WORTH_SHARING ((int64_t)1 << 18)
 
-/* Calls `move` for shares of the bytes 0 … `bytes` - 1, of which all begin at multiples of 64: on the host's
- * team where that is worth waking it, else once, for all of them. */
+/* Calls `move` for disjoint ranges of the bytes 0 … `bytes` - 1, which start at multiples of 64: on the
+ * host's thread pool if there are enough bytes, otherwise once for all of them. */
 void host_move(int64_t bytes, void (*move)(const void *of, int64_t begin, int64_t count), const void *of);
 
 #endif

@@ -1,4 +1,4 @@
-/* Elements moved where index tensors say: get, put, gather, index_select. */
+/* Indexing: get, put, gather, index_select. */
 #include "xpu/ops/index.h"
 
 #include "ops/index_walk.h"

@@ -45,8 +45,8 @@ static inline bool device_is_synchronous(const xpu_device_properties *properties
     return properties->type == XPU_DEVICE_CPU;
 }
 
-/* Iterations of the operations with a dimension. `index_all`: the index has all dimensions (gather,
- * scatter), else one. `chooses` is the operand (0 out, 1 in) that the index chooses from. */
+/* Iterations of the operations with a dimension. `index_all`: the index has all dimensions (gather, scatter),
+ * else one. `chooses` is the operand (0 out, 1 in) that the index chooses from. */
 xpu_status index_iter(const char *what, const xpu_tensor *out, const xpu_tensor *in, const xpu_tensor *index,
                       int dim, bool index_all, int chooses, xpu_iter *iter, xpu_indexed *indexed);
 #endif

@@ -1,4 +1,4 @@
-/* What the op library knows of iterations. */
+/* Layouts of iterations (iter.h). */
 #include "ops/iter.h"
 
 #include <string.h>

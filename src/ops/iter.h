@@ -1,4 +1,4 @@
-/* Layouts of iterations, as the ops that generate kernels from them see them. */
+/* Layouts of iterations, for operators that generate kernels. */
 #ifndef OPS_ITER_H
 #define OPS_ITER_H
 
@@ -6,17 +6,17 @@
 #include "xpu/ops.h"
 #include "xpu/trace.h"
 
-/* How a kernel walks over one operand; in LAYOUT_STRIDED all elements count, not those of dimension 0. */
+/* How a kernel accesses one operand along dimension 0 (in LAYOUT_STRIDED: over all elements). */
 typedef enum access_kind {
-    ACCESS_VALUE,  /* no tensor: a value in the parameters */
-    ACCESS_ONE,    /* the same element all along dimension 0 */
-    ACCESS_NEXT,   /* the next element all along dimension 0 */
-    ACCESS_STRIDED /* anything */
+    ACCESS_VALUE,  /* scalar in the parameters */
+    ACCESS_ONE,    /* stride 0 */
+    ACCESS_NEXT,   /* contiguous */
+    ACCESS_STRIDED /* any stride */
 } access_kind;
 
 typedef enum layout_kind {
     LAYOUT_FLAT,   /* one dimension, no operand strided */
-    LAYOUT_ROWS,   /* rows of dimension 0 that are long enough to vectorise, with any strides */
+    LAYOUT_ROWS,   /* rows of dimension 0, long enough to vectorize; any strides */
     LAYOUT_STRIDED /* short rows */
 } layout_kind;
 
@@ -31,7 +31,7 @@ typedef struct iter_layout {
 /* Rows shorter than this are walked as LAYOUT_STRIDED. */
 #define ITER_SHORT_ROW 16
 
-/* Are there dimensions to merge or to drop? */
+/* Are there dimensions that can be merged or dropped? */
 bool iter_can_coalesce(const xpu_iter *iter);
 /* The layout of a coalesced iteration. */
 void iter_get_layout(const xpu_iter *iter, iter_layout *layout);
@@ -39,16 +39,16 @@ void iter_get_layout(const xpu_iter *iter, iter_layout *layout);
 bool iter_fits_32bit(const xpu_iter *iter);
 /* Exchanges two dimensions. */
 void iter_swap(xpu_iter *iter, int d, int e);
-/* Puts the dimensions in which an operand's elements are nearest first. */
+/* Sorts the dimensions by the operand's strides, smallest first. */
 void iter_sort(xpu_iter *iter, int operand);
-/* Cuts the outermost dimension that has more than one element in two halves. */
+/* Splits the outermost dimension with more than one element into two halves. */
 void iter_split(const xpu_iter *iter, xpu_iter *low, xpu_iter *high);
 
-/* The operands' memory, from the first to the last element: an xpu_access_lister of an xpu_iter. */
+/* The memory ranges of the operands: an xpu_access_callback for an xpu_iter. */
 int iter_accesses(const void *iter, xpu_access *accesses);
 
-/* n / divisor = (mul_hi(n, multiplier) + n) >> shift for all n < 2^31 (Granlund and Montgomery, "Division
- * by invariant integers using multiplication", 1994). divisor < 2^31. */
+/* n / divisor = (mul_hi(n, multiplier) + n) >> shift for all n < 2^31 (Granlund and Montgomery, "Division by
+ * invariant integers using multiplication", 1994). divisor < 2^31. */
 typedef struct fast_divisor {
     uint32_t multiplier, shift;
 } fast_divisor;
@@ -58,8 +58,8 @@ static inline fast_divisor fast_divisor_of(uint32_t divisor) {
     return f;
 }
 
-/* A scalar as the eight or sixteen bytes that hold it in the compute type of `dtype`: halves as fp32, float8
- * as fp32, too, but rounded. */
+/* The bytes of a scalar in the compute type of `dtype` (8, complex: 16). Half precision is fp32; float8 is
+ * fp32 rounded to the format. */
 void scalar_bits(const xpu_scalar *scalar, xpu_dtype dtype, uint64_t bits[2]);
 
 #endif

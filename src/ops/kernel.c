@@ -1,6 +1,6 @@
-/* The kernels of the op library, by key. Each device has one open-addressed table. A reader probes it
- * without a lock: a slot's key is written before its kernel is published, and never changes. A table that
- * gets full is replaced by a larger copy; the old one stays alive for readers that are still in it. */
+/* The kernel cache: one open-addressed hash table per device, by kernel_key. Readers don't lock: a slot's key
+ * is written before its kernel is published, and never changes. A full table is replaced by a larger copy;
+ * the old one stays alive for readers that still use it. */
 #include "ops/kernel.h"
 
 #include <ctype.h>
@@ -109,8 +109,8 @@ static xpu_status file_kernel(int device, const kernel_key *key, xpu_kernel **ke
 
 /* --- source text --- */
 
-/* For another device than the one at hand (an offline compiler's) -DXPU_CAPABILITIES and its own defines
- * take the place of these. */
+/* For another device than the one at hand (an offline compiler's) -DXPU_CAPABILITIES and its own defines take
+ * the place of these. */
 static void define_capabilities(text *out, const xpu_device_properties *p) {
     const uint64_t xe2 = 20u << 22; /* CL_DEVICE_IP_VERSION_INTEL */
     const struct {

@@ -1,4 +1,4 @@
-/* Launches over many tensors, see kernels/multi.h. */
+/* Launches over many tensors (kernels/multi_tensor.h). */
 #ifndef XPU_OPS_MULTI_H
 #define XPU_OPS_MULTI_H
 
@@ -15,8 +15,8 @@ xpu_status multi_shape_of(int device, multi_shape *shape);
 /* -DWIDTH=… -DINLINE=… -DLOCAL=… -DSTEPS=… */
 void multi_spec(kernel_spec *spec, const multi_shape *shape, int width);
 
-/* Launches `kernel` on `tensors` rows of `width` words. The last word of each is written here. `cost` is
- * that of one element in simple operations. */
+/* Launches `kernel` on `tensors` rows of `width` words. The last word of each is written here. `cost` is that
+ * of one element in simple operations. */
 xpu_status multi_launch(xpu_stream *stream, xpu_kernel *kernel, const multi_shape *shape, uint64_t *rows,
                         int width, int64_t tensors, struct multi_params *params, unsigned cost);
 /* The same with one group a row, the row's number being the group's. */

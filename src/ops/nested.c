@@ -1,4 +1,4 @@
-/* nested: sizes of tiles and elements; levels from sizes. */
+/* nested: chooses tile and element sizes; derives levels from sizes. */
 #include "xpu/ops/nested.h"
 
 #include <string.h>

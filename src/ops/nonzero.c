@@ -1,4 +1,4 @@
-/* Where a tensor is not zero: counted by parts, the counts summed on the host, then written. */
+/* nonzero: counts per chunk, scans the counts on the host, then writes the coordinates. */
 #include <string.h>
 
 #include "core/memory.h"

@@ -1,4 +1,4 @@
-/* Layer norm and RMS norm: rows. */
+/* Layer norm and RMS norm along rows. */
 #include "norm.h"
 
 #include "kernel.h"

@@ -1,4 +1,4 @@
-/* What the norms share. */
+/* Shared by the norms. */
 #ifndef OPS_NORM_H
 #define OPS_NORM_H
 

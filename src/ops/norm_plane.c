@@ -1,4 +1,5 @@
-/* Batch norm and group norm: statistics of sets, a finish a channel or group, application. */
+/* Batch norm and group norm: statistics of sets of planes, a finishing kernel per channel or group,
+ * application. */
 
 #include "kernel.h"
 #include "kernels/norm_plane.h"

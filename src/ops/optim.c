@@ -1,4 +1,4 @@
-/* Optimiser steps: numbers into parameters, variants into options. */
+/* Optimizer steps: scalars become parameters, variants become build options. */
 #include "xpu/ops/optim.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The pointwise operations: from a line of the table, the dtypes and the layout to the text of a kernel. */
+/* Pointwise operations: generates a kernel's source from a line of the table, the dtypes and the layout. */
 #include "xpu/ops/pointwise.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-/* The formulas of the pointwise table, for other kernels that are generated from them. */
+/* Formulas of the pointwise table, for other generated kernels. */
 #ifndef OPS_POINTWISE_TEXT_H
 #define OPS_POINTWISE_TEXT_H
 

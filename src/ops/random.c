@@ -1,4 +1,4 @@
-/* Random numbers and dropout: see src/kernels/random.cl. */
+/* Random numbers and dropout (src/kernels/random.cl). */
 #include "xpu/ops/random.h"
 
 #include <float.h>

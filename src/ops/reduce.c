@@ -1,5 +1,5 @@
-/* Reductions: the iteration is put in a canonical form (outputs' dimensions, reduced dimensions), a shape
- * of launch is chosen for it, and the kernel is put together from the table's formulas. */
+/* Reductions: brings the iteration into a canonical form (output dimensions, reduced dimensions), chooses a
+ * launch shape, and assembles the kernel from the table's formulas. */
 #include "xpu/ops/reduce.h"
 
 #include <ctype.h>
@@ -106,8 +106,8 @@ static xpu_status canonical(const xpu_iter *iter, bool indexed, shape *s) {
     return XPU_SUCCESS;
 }
 
-/* Puts the dimension first that the kernels' inner loop runs along: one without gaps if it is long enough
- * for the lanes, else the longest. */
+/* Puts the dimension first that the kernels' inner loop runs along: one without gaps if it is long enough for
+ * the lanes, else the longest. */
 static void choose_inner(shape *s, int64_t element) {
     int inner = 0;
     if (s->reduced[0].in != element || s->reduced[0].size < 16)

@@ -1,4 +1,5 @@
-/* Requests: recipes as lines of text, "file|kernel|options|label|what the text is written from". */
+/* Build requests: kernel_build_spec as lines of text, "file|kernel|options|label|origin of the generated
+ * source". */
 #include "xpu/request.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Resampling with a filter against aliasing, behind xpu/ops/resample.h: one dimension after the other. */
+/* Antialiased resampling (xpu/ops/resample.h): one dimension after the other. */
 #ifndef OPS_RESAMPLE_FILTER_H
 #define OPS_RESAMPLE_FILTER_H
 

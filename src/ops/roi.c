@@ -4,7 +4,7 @@
 #include "kernels/roi.h"
 #include "team.h"
 
-/* Channels of a work-item, which share the samples' places. */
+/* Channels of a work-item, which share the samples' positions. */
 static int channels_together(const xpu_roi *args) { return args->kind == XPU_ROI_ALIGN ? 8 : 1; }
 
 /* Does each bin read a channel of its own? */

@@ -1,4 +1,4 @@
-/* Fills row_walk.h's struct from tensors. */
+/* Fills the row_walk struct of kernels/row_walk.h from tensors. */
 #ifndef XPU_OPS_ROW_WALK_H
 #define XPU_OPS_ROW_WALK_H
 

@@ -1,5 +1,5 @@
-/* Scans along one dimension: many rows go one to a work-item, few rows one to a work-group, and a few very
- * long ones are cut into chunks, whose totals are taken first. */
+/* Scans along one dimension: a work-item per row for many rows, a work-group per row for few; very long rows
+ * are split into chunks, whose totals are computed first. */
 #include "xpu/ops/scan.h"
 
 #include <stdio.h>

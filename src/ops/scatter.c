@@ -1,4 +1,4 @@
-/* Elements combined at places that index tensors say. */
+/* Scatter with combination (set, add, multiply, min, max). */
 #include <stdlib.h>
 
 #include "ops/gemm/product.h"

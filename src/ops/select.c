@@ -1,4 +1,4 @@
-/* Ranks and frequencies: a work-group a row, or several where there are few rows. */
+/* k-th values, medians and modes: a work-group per row, or several if there are few rows. */
 #include "xpu/ops/select.h"
 
 #include "kernels/select.h"

@@ -1,5 +1,5 @@
-/* Sorting: tiles in local memory, merges of doubling runs between two buffers, then the outputs' own layout.
- */
+/* Sort: tiles in local memory, merges of doubling runs between two buffers, then stores in the output's
+ * layout. */
 #include "xpu/ops/sort.h"
 
 #include <string.h>

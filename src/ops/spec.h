@@ -1,17 +1,17 @@
-/* What a kernel is built for, fact by fact. Each fact goes into the key, by which the kernel is found again,
- * and into the options that it is built with, so that neither can know what the other doesn't:
+/* Kernel specs: what a kernel is built for, entry by entry. An entry is added both to the key, by which a
+ * built kernel is found, and to the build options, so that the two can't disagree:
  *
  *     kernel_spec spec;
  *     spec_begin(&spec, FAMILY_SORT);
  *     spec_dtype(&spec, "T", dtype);              -DT=f32
- *     spec_number(&spec, "LOCAL", local, 16);     -DLOCAL=64
+ *     spec_int(&spec, "LOCAL", local, 16);        -DLOCAL=64
  *     spec_flag(&spec, "DESCENDING", descending); -DDESCENDING, or nothing
  *     *kernel = kernel_find(device, &spec);
  *     if (*kernel) return XPU_SUCCESS;
  *
- * Add the same facts in the same order whatever they are: what is left out only sometimes makes keys
- * ambiguous. Names and texts must outlive the spec. The options' text is made when the kernel is. A number
- * that doesn't fit its bits finds no kernel, and kernel_make refuses it. */
+ * Always add the same entries in the same order: conditional entries make keys ambiguous. Names and texts
+ * must outlive the spec. The option text is only composed when a kernel is built. A value that doesn't fit
+ * its bits makes the key match no kernel, and kernel_build fails. */
 #ifndef XPU_OPS_SPEC_H
 #define XPU_OPS_SPEC_H
 
@@ -22,7 +22,7 @@
 #include "xpu/ops.h"
 #include "xpu/status.h"
 
-/* Give each family its own number, so that keys of two families never meet. */
+/* Each family has its own value, so that keys of different families never collide. */
 typedef enum kernel_family {
     FAMILY_NONE,
 #define X(name) FAMILY_##name,
@@ -55,7 +55,7 @@ typedef struct kernel_spec {
     kernel_key key;
     unsigned used; /* bits of the key */
     int count;
-    struct { /* the last that doesn't fit; bits 0: none */
+    struct { /* the last value that didn't fit; bits = 0: none */
         const char *name;
         int64_t value;
         int bits;
@@ -70,11 +70,10 @@ static inline void spec_begin(kernel_spec *spec, kernel_family family) {
     spec->refused.bits = 0;
 }
 
-/* All of these end up as a few shifts by constants and stores, so they are inlined whatever the compiler
- * thinks of it. */
+/* These compile to a few constant shifts and stores, so they are always inlined. */
 #define SPEC_INLINE static inline __attribute__((always_inline))
 
-/* Makes the key that of no kernel. */
+/* Makes the key match no kernel. */
 SPEC_INLINE void spec_refuse(kernel_spec *spec, const char *name, int64_t value, int bits) {
     spec->key.family = FAMILY_NONE;
     spec->refused.name = name;
@@ -82,11 +81,11 @@ SPEC_INLINE void spec_refuse(kernel_spec *spec, const char *name, int64_t value,
     spec->refused.bits = bits;
 }
 
-/* What has no option of its own, as which of a file's kernels it is, goes into the key alone. */
+/* Adds bits to the key without a build option, e.g. which kernel of a file it is. */
 SPEC_INLINE void spec_pack(kernel_spec *spec, const char *name, int64_t value, int bits) {
     const unsigned width = (unsigned)bits;
     unsigned at = spec->used;
-    if (at % 64 + width > 64) at = (at / 64 + 1) * 64; /* no fact lies in two words */
+    if (at % 64 + width > 64) at = (at / 64 + 1) * 64; /* no entry straddles two words */
     spec->used = at + width;
     if (__builtin_expect(at + width > 64 * KEY_WORDS || (width < 64 && (uint64_t)value >> width), 0))
         spec_refuse(spec, name, value, bits);
@@ -122,45 +121,46 @@ SPEC_INLINE void spec_dtype(kernel_spec *spec, const char *name, xpu_dtype dtype
     spec_next(spec, name, FACT_DTYPE)->value.number = dtype;
 }
 
-/* What follows from the other facts: -D, `name` and `text`, as ("ACC=", "float") or ("KIND_", "pair").
- * Nothing where `text` is NULL. */
+/* A build option that follows from other entries: -D, `name` and `text`, e.g. ("ACC=", "float") or ("KIND_",
+ * "pair"). Nothing if `text` is NULL. */
 SPEC_INLINE void spec_follows(kernel_spec *spec, const char *name, const char *text) {
     if (text) spec_next(spec, name, FACT_TEXT)->value.text = text;
 }
 
-/* The same with a number, -DNAME=value, and with nothing but its name, where it is so. */
+/* The same with an integer, -DNAME=value, and as a flag, -DNAME if `shown`. */
 SPEC_INLINE void spec_follows_number(kernel_spec *spec, const char *name, int64_t value) {
     spec_next(spec, name, FACT_NUMBER)->value.number = value;
 }
 SPEC_INLINE void spec_follows_flag(kernel_spec *spec, const char *name, bool shown) {
     spec_follows(spec, name, shown ? "" : NULL);
 }
-/* … and with options as they are, "-DT=f32 -DFLOAT_T=1", or "". */
+/* The same with literal options, "-DT=f32 -DFLOAT_T=1", or "". */
 SPEC_INLINE void spec_follows_options(kernel_spec *spec, const char *options) {
     if (*options) spec_next(spec, "", FACT_OPTIONS)->value.text = options;
 }
 
-/* -DNAME where it is so */
+/* -DNAME if `value` */
 SPEC_INLINE void spec_flag(kernel_spec *spec, const char *name, bool value) {
     spec_pack(spec, name, value, 1);
     spec_follows_flag(spec, name, value);
 }
 
-/* One of some words: -D, `name` and the word. */
+/* One of several words: -D, `name` and words[which]. */
 SPEC_INLINE void spec_choice(kernel_spec *spec, const char *name, const char *const *words, int64_t which,
                              int bits) {
     spec_pack(spec, name, which, bits);
     spec_follows(spec, name, (uint64_t)which >> bits ? NULL : words[which]);
 }
 
-/* A number with an option where `shown`, which other facts or the number itself decide. */
+/* An integer whose option is only added if `shown`, which must follow from other entries or from the value.
+ */
 SPEC_INLINE void spec_number_if(kernel_spec *spec, bool shown, const char *name, int64_t value, int bits) {
     spec_pack(spec, name, value, bits);
     if (shown) spec_follows_number(spec, name, value);
 }
 
-/* The options' text, "-DT=f32 -DLOCAL=64". XPU_ERROR_INVALID_ARGUMENT where a fact was refused; `kernel` is
- * named in the message. */
+/* The option text, "-DT=f32 -DLOCAL=64". XPU_ERROR_INVALID_ARGUMENT if a value didn't fit its bits; the
+ * message names `kernel`. */
 xpu_status spec_options(const kernel_spec *spec, const char *kernel, text *options);
 
 #endif

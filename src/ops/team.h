@@ -1,4 +1,4 @@
-/* Who works on a row: a team of lanes, as src/kernels/team.h has it. */
+/* Row groups: the work-items that share a row (src/kernels/row_group.h), and their launch shapes. */
 #ifndef XPU_OPS_TEAM_H
 #define XPU_OPS_TEAM_H
 
@@ -13,40 +13,40 @@
 typedef struct team {
     int lanes;
     bool subgroup;
-    int teams; /* in a work-group; 0 is 1 */
+    int teams; /* per work-group; 0 means 1 */
 } team;
 
-/* xpu_plans_for_processor for who has the properties at hand. */
+/* xpu_strategy_is_cpu for callers that already have the properties. */
 bool plans_for_processor(const xpu_device_properties *device);
 
-/* The team for rows of `length` elements. */
+/* The row group for rows of `length` elements. */
 team team_for(const xpu_device_properties *device, int64_t length);
 
-/* The team that holds a row of `length` elements in registers, if there is one: `registers` elements a lane,
- * in packs of `pack` neighbours. `widest` is the size in bytes of the widest dtype of the rows, `addresses`
- * the addresses of all rows' starts, or'ed. Without one, team_for's team and 0 registers. */
+/* The row group that keeps a row of `length` elements in registers: `registers` elements per lane, in vectors
+ * of `pack` contiguous elements. `widest` is the size in bytes of the widest dtype of the rows, `addresses`
+ * the bitwise or of the addresses of all rows. If a row doesn't fit: the result of row_group_for, and
+ * registers = 0. */
 typedef struct row_plan {
     team team;
     int registers, pack;
-    int length; /* the rows' length if the kernel should be for that alone (option LENGTH), else 0 */
+    int length; /* the rows' length if the kernel is specialized for it (option LENGTH), else 0 */
 } row_plan;
 row_plan plan_row(const xpu_device_properties *device, int64_t length, size_t widest, uintptr_t addresses);
 
-/* The type in kernels of `pack` elements of `dtype`, for options. */
+/* The kernel type of a vector of `pack` elements of `dtype`, for build options. */
 const char *pack_type(int pack, xpu_dtype dtype);
 
-/* How many of the `rows` of `length` elements a team goes through, one after the other, so that a host
- * processor gets work-groups that are worth starting. */
+/* Number of consecutive rows per row group, so that work-groups on CPUs are worth their start-up cost. */
 uint32_t team_rows(const xpu_device_properties *device, int64_t length, int64_t rows);
 
-/* The team's facts: -DLANES=16 -DTEAMS=1 -DTEAM_SUBGROUP, and ACC for `compute`, XPU_FLOAT32 or XPU_FLOAT64.
- */
+/* Adds the row group's options: LANES, SUBGROUPS, ROW_GROUP_IS_SUBGROUP, and ACC for `compute` (XPU_FLOAT32
+ * or XPU_FLOAT64). */
 void team_spec(kernel_spec *spec, team t, xpu_dtype compute);
 
-/* A range of that many teams; `work` is the whole launch's. */
+/* The launch range of that many row groups; `work`: elements of the whole launch. */
 xpu_range team_range(team t, uint64_t teams, uint64_t work);
 
-/* What floating dtypes are computed in: fp64 for fp64, else fp32. */
+/* The dtype that floating dtypes are computed in: fp64 for fp64, else fp32. */
 static inline xpu_dtype compute_dtype(xpu_dtype dtype) {
     return dtype == XPU_FLOAT64 ? XPU_FLOAT64 : XPU_FLOAT32;
 }

@@ -1,4 +1,4 @@
-/* Different rows: sorting them by comparison, numbering them, storing one of each. */
+/* unique: sorts rows by comparison, numbers the distinct ones, stores one of each. */
 #include "xpu/ops/unique.h"
 
 #include "kernels/unique.h"

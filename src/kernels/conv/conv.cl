@@ -110,7 +110,7 @@ static inline acc_t y_over(const conv_params *p, long g, place pixel, tap at, in
     return y_at(p, g, to, k);
 }
 
-/* The operands of the product: the gathered one by (pixel, depth), the other by (depth, channel). */
+/* The operands of the product: the im2col operand by (pixel, depth), the other by (depth, channel). */
 #if SOUGHT == 0
 static inline acc_t gathered(const conv_params *p, long g, index_t pixel, index_t i) {
     const tap at = tap_of(p, i, (index_t)p->c);

@@ -31,8 +31,8 @@ static inline void bring_or_fill(slab to, uint i, const uint pieces, xpu_addr ba
 }
 #endif
 
-/* The rows of the gathered operand that a work-item brings in: where their tap 0 lies, in vectors, and where
- * in the image. */
+/* The rows of the im2col operand that a work-item copies: where their tap 0 lies, in vectors, and where in
+ * the image. */
 #if SOUGHT != 2
 typedef struct gather {
     int from[COPIES(TILE_M)];

@@ -92,7 +92,7 @@ static inline long weights_of_tap(const conv_matrix_params *p, tap at) {
 #endif
 
 #if ONE_TAP
-/* A step's tap, which all work-items share; what is ahead at it of the gathered rows and of w. */
+/* A step's tap, which all work-items share; what is ahead at it of the im2col operand's rows and of w. */
 typedef struct walk {
     tap at;
     long ahead, weights;

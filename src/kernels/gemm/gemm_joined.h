@@ -146,8 +146,8 @@ static inline volatile __global float2 *pairs_of_head(const gemm_joined_params *
     return (volatile __global float2 *)XPU_PTR(float2, g->cached.pairs) + m * all_ +
            (which ? of_queries : 0) + n / half_ * half_;
 }
-/* All work-items of a group call it when its sums, of the pairs from n0 on, are put; `id` of `count`. `room`:
- * half a head's numbers. */
+/* Called by all work-items of a group after its sums, of the pairs from n0 on, have been stored; `id` of
+ * `count`. `room`: half a head's elements. */
 static inline void put_heads(const gemm_params *p, const gemm_joined_params *g, uint block, long m0,
                              int rows_here, uint n0, __local float *room, __local uint *last, uint id,
                              uint count) {

@@ -131,7 +131,7 @@ static inline float8 based(octet bits) {
 #define ONE_OF_64_bf16 1
 #define ONE_OF_64_f16 4
 
-/* To be lessened by AWAY. */
+/* The decoded elements plus MANTISSA_OFFSET. */
 static inline float8 numbers(octet bits) {
 #if defined(MATRIX_XMX) && E_FORM <= FORM_UNSIGNED
     return based(bits);

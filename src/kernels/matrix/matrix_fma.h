@@ -135,7 +135,7 @@ static inline void fetch_rest(__private quad *next, xpu_addr from, uint pitch, i
     }
 }
 
-/* `less`: what numbers of bytes are lessened by. */
+/* `less`: zero point that is subtracted from int8 elements. */
 static inline void keep_quads(__local number_t *slab, __private const quad *next, const int tile,
                               const bool k_fast, const bool conjugated, const number_t less) {
     WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) {

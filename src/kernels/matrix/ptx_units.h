@@ -287,9 +287,9 @@ static inline void copy_piece_ahead(slab to, xpu_addr from, xpu_addr base, int v
     }
 }
 
-/* Fragments of operands that lie in tiles with `pieces` in a row: by rows of k, or with the rows along k
- * (turned). Each lane tells the place of one row of eight elements. `from` is the block's first row or
- * column, a multiple of 16, and `step` counts blocks of 32 bytes along k. */
+/* Fragments of operands that lie in tiles with `pieces` in a row: K-major, or with rows of k (transposed).
+ * Each lane passes the address of one row of eight elements. `from` is the block's first row or column, a
+ * multiple of 16, and `step` counts blocks of 32 bytes along k. */
 static inline fragment_a read_left(slab s, uint from, uint step, const uint pieces) {
     const uint lane = MATRIX_LANE;
     return load_blocks(s + slab_place(from + (lane & 15), step * 2 + (lane >> 4), pieces));

@@ -78,7 +78,7 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, sought sought, conv_p
                   x_pixels = p.batch * volume(p.in);
     conv_choice choice = {.sought = sought, .dtype = dtype, .point_kernel = taps == 1, .end = p.end};
 
-    /* Where channels lie closer than pixels: judged by the gathered tensor's layout. */
+    /* Where channels lie closer than pixels: judged by the layout of the im2col operand's tensor. */
     const xpu_i64 *layout = sought == SOUGHT_X ? p.y_stride : p.x_stride;
     choice.channels_fast = layout[1] == 1 && layout[4] != 1;
     int64_t channels, few;

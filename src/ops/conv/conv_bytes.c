@@ -1,4 +1,4 @@
-/* Convolutions of 8-bit activations and weights. */
+/* Quantized (int8) convolutions. */
 #include "ops/conv/conv_matrix.h"
 #include "ops/gemm/epilogue.h"
 #include "xpu/ops/conv.h"

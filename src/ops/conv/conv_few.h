@@ -1,11 +1,11 @@
-/* The gradient of x where that has few channels, as images have. */
+/* Gradient of x for x with few channels, e.g. images (kernels/conv/conv_few_channels.cl). */
 #ifndef XPU_OPS_CONV_FEW_H
 #define XPU_OPS_CONV_FEW_H
 
 #include "ops/conv/conv_geometry.h"
 
-/* Does it on GPUs, by multiply-adds, where x has 1 to 4 channels a group and no matrix unit serves its dtype;
- * tells whether it did. */
+/* Supports GPUs, x with 1 to 4 channels per group, and dtypes without a matrix engine. *done tells whether it
+ * was launched. */
 xpu_status conv_by_few(xpu_stream *stream, xpu_dtype dtype, sought sought, const conv_params *p, bool *done);
 
 #endif

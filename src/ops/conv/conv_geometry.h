@@ -1,4 +1,4 @@
-/* Convolutions with channels innermost: how their tensors lie, and how pixels and taps meet. */
+/* Channels-last convolutions: layouts of their tensors, and the relation of pixels and taps. */
 #ifndef XPU_OPS_CONV_GEOMETRY_H
 #define XPU_OPS_CONV_GEOMETRY_H
 
@@ -7,11 +7,11 @@
 #include "ops/gemm/product.h"
 #include "xpu/ops/conv.h"
 
-/* Which of y = x * w is computed from the others. */
+/* The output of the convolution y = x * w: forward, or the gradient of x or w. */
 typedef enum sought { SOUGHT_Y, SOUGHT_X, SOUGHT_W } sought;
 
 static inline int64_t conv_volume(const xpu_i32 size[3]) { return (int64_t)size[0] * size[1] * size[2]; }
-/* Do sizes, strides, padding and dilation fit the 32 bits in which kernels are told of them? */
+/* Do sizes, strides, padding and dilation fit the kernels' 32-bit parameters? */
 bool conv_is_countable(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w, const xpu_tensor *y);
 /* The convolution y = x * w; x and y change roles where it is transposed. */
 conv_params conv_params_of(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w,
@@ -27,9 +27,9 @@ typedef struct conv_operand {
     int64_t n, groups, channels;
     int64_t piece; /* elements in 16 bytes; by multiply-adds four, whose addresses are multiples of 16, too */
     int64_t
-        whole; /* of which channels, distances and the first address shall be multiples: a vector, or more */
+        whole; /* required alignment of channels, strides and address, in elements: a multiple of a vector */
     const xpu_i32 *size;
-    void *workspace; /* where it was packed, or NULL */
+    void *workspace; /* of the packed copy, or NULL */
 } conv_operand;
 
 conv_operand conv_operand_of(xpu_dtype dtype, xpu_addr data, const xpu_i64 stride[5], int64_t n,
@@ -37,22 +37,22 @@ conv_operand conv_operand_of(xpu_dtype dtype, xpu_addr data, const xpu_i64 strid
 static inline int64_t conv_padded_channels(const conv_operand *o) {
     return rounded_up(o->channels, o->whole);
 }
-/* Can all of a group's channels be read by wholes as they lie? */
+/* Are all channels of a group aligned without packing? */
 bool conv_is_ready(const conv_operand *o);
-/* The same tensor as it lies once it is packed, with zeros behind each group's channels. */
+/* The layout of the packed copy; each group's channels are padded with zeros. */
 conv_operand conv_packed(const conv_operand *o);
-/* The distance of neighbouring pixels where all of some dimensions from `first` on (0: n, 2, 3, 4) have the
- * same; else -1. 0 where there is one pixel. */
+/* The common stride of consecutive pixels over the dimensions from `first` on (0: n, 2, 3, 4), or -1 if there
+ * is none; 0 for a single pixel. */
 int64_t conv_pixel_pitch(const conv_operand *o, int first);
 
-/* Sets what `m` says of dimensions. False where it can't be described. */
+/* Sets the fields of `m` that describe dimensions. False if they can't be represented. */
 bool conv_describe_dimensions(const conv_params *p, sought sought, conv_matrix_params *m);
-/* The least and the largest coordinate of the source that is asked for along a dimension. */
+/* The smallest and the largest source coordinate that is accessed along a dimension. */
 void conv_source_range(const conv_matrix_params *m, int d, int64_t *least, int64_t *most);
-/* Whether 32 bits hold all distances in the operand, counted in vectors; of what is gathered, also of where
- * its padding would lie. */
+/* Do all offsets in the operand, in vectors, fit 32 bits? For the im2col operand, including those of its
+ * padding. */
 bool conv_is_in_reach(const conv_operand *o, const conv_matrix_params *m);
-/* Whether there is a third dimension. */
+/* Are there three spatial dimensions? */
 bool conv_has_volume(const conv_params *p);
 
 #endif

@@ -1,6 +1,6 @@
-/* Convolutions of fp32, fp16 and bf16 on processors, where no library of the host's does them: the numbers
- * that each result takes are written down as a matrix, some images at a time, and multiplied with the weights
- * (gemm.c). Rows of the matrix are in the order in which the weights lie, columns are pixels. */
+/* Convolutions of fp32, fp16 and bf16 on CPUs without a BLAS: im2col into a workspace, some images at a time,
+ * then a matrix product with the weights (gemm.c). Rows of the im2col matrix are in the order of the weights,
+ * columns are pixels. */
 #include "ops/conv/conv_host.h"
 
 #include "ops/gemm/matrix.h"

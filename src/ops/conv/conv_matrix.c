@@ -1,4 +1,5 @@
-/* How a convolution becomes a product of matrices whose operands conv_matrix.cl gathers, or a plain one. */
+/* Chooses how a convolution is computed: as an implicit GEMM (conv_matrix.cl), as a plain matrix product, or
+ * by Winograd. */
 #include "ops/conv/conv_matrix.h"
 
 #include <math.h>
@@ -37,10 +38,10 @@ typedef struct choice {
     sought sought;
     matrix_choice matrix;
     bool padded, one_tap, volume, phases, sliced, out_pieces, out_quads;
-    bool pixels_fast;        /* of what is packed, the result, or y where w is sought: they lie closest */
-    int parts;               /* KERNEL_FINISH: work-items for four numbers */
-    int piece;               /* channels in a vector, in which distances are counted */
-    const conv_bytes *bytes; /* y of bytes, or NULL */
+    bool pixels_fast;        /* pixels are contiguous in the packed tensor, the result or, for w, in y */
+    int parts;               /* KERNEL_FINISH: work-items per four elements */
+    int piece;               /* channels in a vector, the unit of strides */
+    const conv_bytes *bytes; /* quantized convolution, or NULL */
     bool blank;              /* whose padding isn't zeros */
     bool by_numbers;         /* … multiplied as float32 */
 } choice;

@@ -1,4 +1,4 @@
-/* Convolutions as products by matrix units, or by GPUs' multiply-adds. */
+/* Convolutions as implicit GEMM on matrix engines, or by multiply-adds on GPUs. */
 #ifndef XPU_OPS_CONV_MATRIX_H
 #define XPU_OPS_CONV_MATRIX_H
 
@@ -6,20 +6,20 @@
 #include "ops/kernel.h"
 #include "xpu/ops/gemm.h"
 
-/* Does it where the device has units that serve this convolution, or is a GPU, on which multiply-adds are
- * expected to be faster than the plain kernel; tells whether it did. `p` holds what doesn't depend on the
- * kernel. */
+/* Supports devices whose matrix engine can compute this convolution, and GPUs on which multiply-adds are
+ * expected to be faster than the direct kernel. *done tells whether it was launched. `p` has the parameters
+ * that don't depend on the kernel. */
 xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, sought sought, const conv_params *p,
                           bool *done);
 
-/* y of bytes. */
+/* A quantized convolution. */
 typedef struct conv_bytes {
     conv_bytes_params params; /* but `blank`; `less` is x's zero point */
     bool x_unsigned;
-    uint8_t blank; /* what x is in its padding, where params.x_zero doesn't tell */
+    uint8_t blank; /* value of x in its padding, if params.x_zero is 0 */
     const xpu_way_out *way;
 } conv_bytes;
-/* Likewise, w being int8; p->bias is float32. */
+/* Likewise for int8 w; p->bias is float32. */
 xpu_status conv_bytes_by_matrix(xpu_stream *stream, const conv_bytes *bytes, const conv_params *p,
                                 bool *done);
 

@@ -27,9 +27,9 @@ typedef struct side {
 } side;
 
 typedef struct plan {
-    side gathered, other, result; /* x, or y where x is sought; w, or y where w is; what is sought */
-    xpu_gemm_args product;        /* of planes; lacks where they lie */
-    bool other_first;             /* its A is of the other side, B of what is gathered */
+    side gathered, other, result; /* x (gradient of x: y); w (gradient of w: y); the output */
+    xpu_gemm_args product;        /* of planes, without their addresses */
+    bool other_first;             /* A is the transformed dense operand, B the im2col operand's */
 } plan;
 
 static xpu_status get_kernel(int device, xpu_dtype dtype, const side *s, xpu_kernel **kernel) {
@@ -56,8 +56,7 @@ static void set_planes(side *s, int64_t windows, int64_t channels, bool channels
     q->plane = pitch * (channels_fast ? windows : channels);
 }
 
-/* x or y, `tiles` windows of each image; padded by as much as `padding` of y = x * w says, or as x is sought.
- */
+/* x or y, `tiles` windows per image; padded as in y = x * w or, for the gradient of x, as its transpose. */
 static side side_of_images(way way, xpu_addr data, const xpu_i64 stride[5], const xpu_i32 size[3],
                            int64_t batch, int64_t channels, const xpu_u32 tiles[2],
                            const xpu_i32 padding[2]) {
@@ -71,7 +70,7 @@ static side side_of_images(way way, xpu_addr data, const xpu_i64 stride[5], cons
     return s;
 }
 
-/* w, turned around where x is sought: a window for each of y's channels. */
+/* w, rotated by 180 degrees and transposed for the gradient of x: one window per channel pair. */
 static side side_of_taps(way way, xpu_dtype dtype, const conv_params *p, bool turned) {
     side s = {.way = way,
               .params = {.data = p->w,

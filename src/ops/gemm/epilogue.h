@@ -1,5 +1,5 @@
-/* The ending of products and convolutions (xpu/ops/epilogue.h), as their kernels are built for it and told.
- */
+/* Post-ops and output quantization of products and convolutions (xpu/ops/epilogue.h): checks, kernel
+ * parameters and build options. */
 #ifndef XPU_OPS_EPILOGUE_IMPL_H
 #define XPU_OPS_EPILOGUE_IMPL_H
 
@@ -7,19 +7,19 @@
 #include "ops/kernel.h"
 #include "xpu/ops/gemm.h"
 
-/* Is there such an ending for the dtype? `what` begins the error's text. */
+/* Are the post-ops supported for the dtype? `what` starts the error message. */
 xpu_status ending_check(const char *what, xpu_dtype dtype, const xpu_ending *ending, const void *other);
-/* `other`: the memory that it combines with, or NULL. */
+/* `other`: operand of the binary post-op, or NULL. */
 ending_params ending_params_of(xpu_dtype dtype, const xpu_ending *ending, const void *other);
-/* The dtypes that numbers of float32 leave as, or that what is added to them has; those of them with a scale
- * and a zero point. */
+/* Is the dtype supported as output, or as operand of the binary post-op, of float32 results? Has it a scale
+ * and a zero point? */
 bool leaving_takes(xpu_dtype dtype);
 bool leaving_is_byte(xpu_dtype dtype);
-/* How numbers of float32 leave; `way` may be NULL. */
+/* Kernel parameters of the output quantization; `way` may be NULL. */
 leaving_params leaving_params_of(const xpu_way_out *way);
-/* Adds the facts that kernels/matrix/leaving.h wants. */
+/* Adds the options of kernels/matrix/output_quant.h. */
 void leaving_spec(kernel_spec *spec, const xpu_way_out *way);
-/* Adds the facts that kernels/matrix/epilogue_math.h wants. */
+/* Adds the options of kernels/matrix/epilogue_math.h. */
 void ending_spec(kernel_spec *spec, const ending_params *params);
 
 static inline bool ending_is_none(const xpu_ending *ending) {

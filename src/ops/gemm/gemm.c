@@ -1,4 +1,4 @@
-/* Products: which of the host's library, the device's units and plain kernels takes one. */
+/* Matrix products: chooses between the host's BLAS, the device's matrix engine and portable kernels. */
 #include "ops/gemm/gemm.h"
 
 #include "ops/gemm/epilogue.h"

@@ -1,4 +1,4 @@
-/* What products of plain operands and of quantised ones share. */
+/* Shared by products of unquantized and of quantized operands. */
 #ifndef OPS_GEMM_H
 #define OPS_GEMM_H
 
@@ -7,46 +7,47 @@
 #include "ops/kernel.h"
 #include "xpu/ops/gemm.h"
 
-/* XPU_ERROR_INVALID_ARGUMENT or XPU_ERROR_NOT_SUPPORTED, with a text. */
+/* Returns XPU_ERROR_INVALID_ARGUMENT or XPU_ERROR_NOT_SUPPORTED with a message. */
 xpu_status gemm_check(const xpu_gemm_args *args, const xpu_device_properties *properties);
-/* A scale for each line along k (a row of A, a column of B), or for all of them: of sums, in fp32. */
+/* Scales that multiply the fp32 sums: one per row of A or column of B, or one for all. */
 typedef struct line_scale {
     const void *data; /* NULL: 1 */
     xpu_dtype dtype;  /* float32, bfloat16 or float16 */
     int64_t batch, line;
 } line_scale;
-/* … and a whole number: each line's, and one that is added to it. */
+/* Integers for zero-point compensation: one per row of A or column of B, plus a common one. */
 typedef struct line_number {
     const int32_t *data; /* NULL: 0 */
     int64_t line;
     int32_t plus;
 } line_number;
-/* What becomes of sums besides xpu_gemm_args: they are lessened by products of numbers of A's rows and B's
- * columns, are multiplied by scales, and leave as `way` says, if it isn't NULL. */
+/* Processing of the sums in addition to xpu_gemm_args: zero-point compensation (minus the product of integers
+ * of A's rows and B's columns), scales, and output quantization `way` (may be NULL). */
 typedef struct gemm_after {
     line_scale a, b;
     line_number less_a, less_b;
     bool is_lessened;
     const xpu_way_out *way;
 } gemm_after;
-/* Are an operand's scales such? A's is the left one. */
+/* Are an operand's scales constant along k, so that they can be applied to sums? A is the left operand. */
 bool gemm_scale_of_lines(const xpu_quantised *q, bool is_left, int64_t k, line_scale *scale);
-/* What kernels are told of them. */
+/* Adds their build options. */
 void gemm_after_spec(kernel_spec *spec, const gemm_after *after);
 
-/* All but how k is cut. */
+/* All parameters except the split of k. */
 gemm_params gemm_params_of(const xpu_gemm_args *args, const gemm_after *after);
 
 /* to = from, of batch x rows x columns. */
 xpu_status gemm_copy(xpu_stream *stream, const xpu_matrix *to, xpu_dtype to_dtype, const xpu_matrix *from,
                      xpu_dtype from_dtype, int64_t batch, int64_t rows, int64_t columns);
 
-/* A product of plain numbers of dtype `operand`, float32 or that of the result, whose sums have scales. */
+/* A product of unquantized operands of dtype `operand` (float32 or the result's), with processing of the
+ * sums. */
 xpu_status gemm_scaled(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
                        xpu_dtype operand, const gemm_after *after);
 
-/* Of xpu_gemm_grouped: what is refused; `args` with batch strides of 0 where it isn't a batch; and the
- * product of such, by libxpu's own kernels. `after` may be NULL. */
+/* Grouped products (xpu_gemm_grouped): argument check; `args` with batch strides of 0 for operands that are
+ * not batched; and the product by libxpu's own kernels. `after` may be NULL. */
 xpu_status gemm_grouped_check(const xpu_gemm_args *args, const xpu_device_properties *properties,
                               xpu_grouped grouped, const int32_t *ends);
 xpu_gemm_args gemm_grouped_args(const xpu_gemm_args *args, xpu_grouped grouped);
@@ -54,21 +55,21 @@ xpu_status gemm_grouped(xpu_stream *stream, const xpu_device_properties *propert
                         const xpu_gemm_args *args, xpu_grouped grouped, const int32_t *ends,
                         const gemm_after *after);
 
-/* Both operands int8 without zero points, with scales by lines where results are floating and the device has
- * instructions for it, or without, where they are int32: sums in int32. */
+/* int8 products with int32 sums: both operands are int8 without zero points. Floating results: scales are
+ * constant along k and the device has int8 instructions; int32 results: no scales. */
 bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_args *args,
                      const xpu_quantised *a, const xpu_quantised *b, gemm_after *after);
 xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
                      const gemm_after *after);
 
-/* The same of an A that may be uint8, with whatever is to become of the sums, which are lessened by A's zero
- * points (less_a) times the sums of B's columns (less_b, whose data is NULL where nobody knows them): false
- * where no unit does it, and nothing is done. */
+/* The same for int8 or uint8 A with any processing of the sums. Zero-point compensation: A's zero points
+ * (compensation_a) times the sums of B's columns (compensation_b, whose data is NULL if they are unknown).
+ * False, without effect, if no matrix engine supports it. */
 bool gemm_try_bytes(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
                     bool a_unsigned, const gemm_after *after, xpu_status *status);
 
-/* Lines of B along k, in octets, which a device's units multiply as they are read, A not being quantised:
- * false where they don't, and nothing is done. With `ends`, NULL otherwise, of groups of rows. */
+/* Products with quantized K-major B that the matrix engine's kernel dequantizes on the fly; A is unquantized.
+ * `ends`: ends of groups of rows, or NULL. False, without effect, if it is not supported. */
 bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
                     const int32_t *ends, const quantised_operand *b, const gemm_after *after,
                     xpu_status *status);

@@ -1,4 +1,4 @@
-/* Operands that a unit can't read well, or not at all, are copied first. */
+/* Packing: operands that the kernel can't read, or reads inefficiently, are copied first. */
 #include "ops/gemm/gemm_plan.h"
 #include "ops/iter.h"
 #include "xpu/ops/copy.h"

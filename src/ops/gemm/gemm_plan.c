@@ -1,4 +1,4 @@
-/* A product's kernel, its tiles and its launch. */
+/* Plans a product: kernel, tiles and launch. */
 #include "ops/gemm/gemm_plan.h"
 
 #include "ops/gemm/epilogue.h"
@@ -27,8 +27,8 @@ gemm_problem gemm_problem_of(const xpu_gemm_args *args) {
                           .beta = args->beta};
 }
 
-/* One row of results is many small sums: no tile would be filled. A single column is a row of the
- * transposed product. */
+/* One row of results is many small sums: no tile would be filled. A single column is a row of the transposed
+ * product. */
 static xpu_matrix transposed(xpu_matrix m) {
     return (xpu_matrix){m.data, m.batch_stride, m.column_stride, m.row_stride};
 }
@@ -222,8 +222,6 @@ static bool reads_octets(matrix_unit unit, const gemm_problem *args) {
            quantised_has_octets(b) && are_near(&b->lines);
 }
 
-/* True where the unit does it. The product may be turned: so that rows of results lie in memory, or so that
- * the left operand lies along k. */
 bool gemm_plan_unit(int device, matrix_unit unit, bool emulated, const xpu_device_properties *properties,
                     gemm_problem *args, gemm_plan *plan) {
     const int b_bits = args->lines ? quantised_bits(args->lines) : 0;

@@ -175,9 +175,9 @@ static bool fits(const matrix_tile *t, size_t sum, const xpu_device_properties *
            (uint64_t)threads_of(t) <= properties->max_work_group_size;
 }
 
-/* Of Intel's units of 8 lanes the largest tile leaves no registers for what a convolution gathers by, nor do
- * more than two vectors of rows for a work-item where both operands are turned, strides make phases or places
- * have three dimensions; nor, in the latter two, more than two vectors of columns. */
+/* XMX with 8 lanes: the largest tile leaves no registers for the im2col of a convolution. The same holds for
+ * more than two vectors of rows per work-item if both operands are transposed, strides make phases, or there
+ * are three spatial dimensions; in the last two cases also for more than two vectors of columns. */
 static bool suits(const matrix_tile *t, int gathers) {
     if (gathers == 0 || t->unit != MATRIX_UNIT_XMX8) return true;
     return t->m * t->n <= 32 * 32 * teams_of(t) && (gathers < 2 || t->m <= threads_of(t)) &&

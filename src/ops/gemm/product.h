@@ -1,11 +1,11 @@
-/* What matrix products and convolutions share: accumulators, tiles, and cutting the sums. */
+/* Shared by matrix products and convolutions: accumulators, tiles and split-K. */
 #ifndef XPU_OPS_PRODUCT_H
 #define XPU_OPS_PRODUCT_H
 
 #include "kernels/shared.h"
 #include "ops/kernel.h"
 
-/* A tile of size x size results, tiles `depth` deep, side x side results a work-item. */
+/* A tile of size x size results with steps of `depth` along k; side x side results per work-item. */
 typedef struct tile_shape {
     int size, depth, side;
 } tile_shape;
@@ -14,8 +14,8 @@ static inline int64_t divided_up(int64_t length, int64_t size) { return (length 
 static inline int64_t rounded_up(int64_t length, int64_t size) { return divided_up(length, size) * size; }
 static inline int64_t tiles(int64_t length, int size) { return divided_up(length, size); }
 
-/* Of how many rows, at most HOST_ROWS, products on processors hold the sums in registers at a time, where
- * there are `rows` in all: so that few are left over. */
+/* Rows (at most HOST_ROWS) of the register tile of products on CPUs, chosen so that few of `rows` are left
+ * over. */
 enum { HOST_ROWS = 6 };
 static inline int host_rows_of(int64_t rows) {
     if (rows < HOST_ROWS) return (int)rows;
@@ -28,26 +28,26 @@ static inline void product_spec(kernel_spec *spec, xpu_dtype dtype) {
     spec_pack(spec, "T", dtype, 8);
     spec_follows_options(spec, product_dtype_options(dtype));
 }
-/* Bytes of an accumulator. */
+/* Size of an accumulator in bytes. */
 size_t product_sum_size(xpu_dtype dtype);
 /* The bits of a scalar in the accumulator's type. */
 void product_scalar(xpu_dtype dtype, const xpu_scalar *scalar, uint64_t word[2]);
-/* Is there a product for this dtype on the device? */
+/* Does the device support products of this dtype? */
 xpu_status product_check_dtype(const xpu_device_properties *properties, xpu_dtype dtype, const char *what,
                                bool floating_only);
 
-/* The largest tiles that still give every compute unit one. */
+/* The largest tile that still gives every compute unit one. */
 tile_shape tile_for(const xpu_device_properties *properties, xpu_dtype dtype, int64_t m, int64_t n,
                     int64_t batch);
-/* In how many slices to cut sums of `k` products when there are `groups` work-groups without, and
- * `results` results. */
+/* Number of split-K slices for sums over `k`, given the `groups` work-groups without a split and the number
+ * of `results`. */
 int64_t product_slices(const xpu_device_properties *properties, int64_t groups, int64_t k, int64_t results);
 
-/* Among how many work-items the slices of one sum are shared out when they are added up, a power of two. */
+/* Number of work-items that add up the slices of one result, a power of two. */
 int product_parts(int64_t slices);
 
-/* A product whose sums are cut: `sum` writes those of each slice to `partial` of the parameters, `finish`
- * adds them up, a work-item for each of the `results`, or `finished` of them a work-group of 256. */
+/* A split-K product: `sum` writes each slice's partial sums to `partial` of the parameters; `finish` adds
+ * them up, one work-item per result or, if `finished` isn't 0, `finished` results per work-group of 256. */
 typedef struct sliced_product {
     xpu_kernel *sum, *finish;
     xpu_range range; /* of `sum`, for all slices */

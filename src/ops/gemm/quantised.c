@@ -807,8 +807,8 @@ static bool zeros_of_rows(const xpu_quantised *a, int64_t k, line_number *zeros)
     return a->zero_dtype == XPU_INT32 && !a->zero_is_added && by_row && a->group_rows <= 1;
 }
 
-/* int8 times int8: whether it goes, and what the sums are to be lessened by. A sum of 2^16 such products fits
- * 32 bits. */
+/* Is it an int8 product, and what is the zero-point compensation? A sum of 2^16 such products fits 32 bits.
+ */
 static bool are_bytes(const xpu_gemm_args *args, const xpu_quantised *a, const xpu_quantised *b,
                       const int32_t *b_sums, gemm_after *after) {
     xpu_quantised bare;

@@ -1,4 +1,4 @@
-/* A quantised operand of a product as kernels go through it. */
+/* A quantized operand of a product from the kernels' point of view. */
 #ifndef OPS_QUANTISED_H
 #define OPS_QUANTISED_H
 
@@ -6,27 +6,28 @@
 #include "ops/kernel.h"
 #include "xpu/ops/gemm.h"
 
-/* Lines of elements along the direction in which they are neighbours, or shall be. */
+/* Rows (or columns) of elements along the dimension in which they are, or will be, contiguous. */
 typedef struct quantised_operand {
     const xpu_quantised *q;
     quantised_lines lines;
     int64_t count, length;
     bool by_columns; /* lines are columns */
-    int cut;         /* kernels/gemm/quantised.h: what is groups', … */
+    int cut;         /* what belongs to groups: CUT_… of kernels/gemm/quantized.h */
     int64_t groups;
-    const int32_t *ends; /* … which end where the device says */
+    const int32_t *ends; /* device memory: ends of the groups */
 } quantised_operand;
 
-/* Do octets of neighbours lie at multiples of eight elements, and have a scale and a zero in common? */
+/* Are aligned runs of eight elements contiguous, with one scale and zero point each? */
 bool quantised_has_octets(const quantised_operand *o);
 int quantised_bits(const quantised_operand *o); /* of an element */
-/* How many octets of a line have the same scale and zero, as a power of two, 3 at most; and at what multiple
- * of bytes lines begin, as a power of two times 2, likewise. */
+/* log2 of the number of such runs that share scale and zero point, at most 3; and log2 of the rows' alignment
+ * in units of 2 bytes, at most 3. */
 int quantised_octets_alike(const quantised_operand *o);
 int quantised_line_bytes(const quantised_operand *o);
-/* Do its lines keep to the rules of block reads, and have 32 neighbours a scale and a zero in common? */
+/* Do its rows satisfy the rules of 2D block reads, and do 32 contiguous elements share scale and zero point?
+ */
 bool quantised_has_blocks(const quantised_operand *o);
-/* What kernels are told of it (kernels/gemm/quantised_read.h). */
+/* Adds its build options (kernels/gemm/quantized_load.h). */
 void quantised_spec(kernel_spec *spec, const quantised_operand *o);
 
 #endif
