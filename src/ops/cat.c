@@ -13,7 +13,7 @@
 #include "xpu/graph.h"
 #include "xpu/trace.h"
 
-#define BLOCK_BYTES 16384 /* that a processor's group copies of one input, */
+#define BLOCK_BYTES 16384 /* CPU: bytes of one input that a work-group copies, */
 #define BAND_BYTES                                                                                           \
     32768 /* or of all, if none has more than a block in a row: the output is written in order */
 
@@ -25,7 +25,7 @@ typedef struct tiling {
     bool tall, in_params;
 } tiling;
 
-/* The widest element that divides every size and address. */
+/* The largest element size that divides all sizes and addresses. */
 static int element_of(uint64_t bits, int widest) {
     int element = widest;
     while (bits % (uint64_t)element) element /= 2;
@@ -83,7 +83,7 @@ static int64_t groups_for(const tiling *t, int64_t rows, int64_t columns) {
     return across * ((rows + t->y - 1) / t->y);
 }
 
-/* --- by the host's own threads --- */
+/* --- on host threads --- */
 
 #define LONG_PIECE 16384 /* bytes */
 
@@ -94,7 +94,7 @@ typedef struct joined {
     xpu_cat_input input[CAT_INPUTS];
 } joined;
 
-/* Some bytes of the inputs, which are numbered row after row. */
+/* Copies a range of the output's bytes, counted row after row. */
 static void join_bytes(const void *of, int64_t begin, int64_t left) {
     const joined *j = of;
     int64_t row = begin / j->bytes, at = begin % j->bytes;
@@ -126,7 +126,7 @@ static int join_accesses(const void *of, xpu_access *accesses) {
     return 1 + j->count;
 }
 
-/* Without a team a kernel has the driver's threads. */
+/* Without a host thread pool a kernel is better: it has the driver's threads. */
 static bool is_joined_here(const xpu_device_properties *properties, int64_t rows, int64_t bytes, int count) {
     if (properties->memory != XPU_MEMORY_HOST) return false;
     const bool is_short = rows * count <= TUNED(true, JOINED_HERE) && rows * bytes < WORTH_SHARING;
@@ -141,7 +141,7 @@ static xpu_status join_here(xpu_stream *stream, void *out, int64_t rows, int64_t
                          join_accesses);
 }
 
-/* --- by kernels --- */
+/* --- kernels --- */
 
 static xpu_status portion(xpu_stream *stream, void *out, int64_t rows, int64_t row_size,
                           const xpu_cat_input *inputs, int count) {
@@ -172,7 +172,7 @@ static xpu_status portion(xpu_stream *stream, void *out, int64_t rows, int64_t r
         params.groups += groups_for(&t, rows, columns);
     }
     if (t.band) params.band = t.band, params.groups = (rows + t.band - 1) / t.band;
-    const void *table = params.input; /* read when the launch returns, where it is used */
+    const void *table = params.input; /* has been read when the launch returns */
     if (!t.in_params) XPU_TRY(xpu_graph_keep(stream, table, (size_t)count * sizeof *params.input, &table));
     params.table = XPU_ADDR(table);
     xpu_range range = {

@@ -13,7 +13,7 @@
 #include "xpu/memory.h"
 #include "xpu/ops/pointwise.h"
 
-/* Elements lie one after the other, in every tensor of a coalesced iteration. */
+/* Is every tensor of a coalesced iteration contiguous? */
 static bool contiguous(const xpu_iter *iter) {
     for (int i = 0; i < iter->outputs + iter->inputs; i++) {
         const xpu_operand *o = &iter->operand[i];
@@ -49,7 +49,7 @@ static bool as_pairs(xpu_iter *iter) {
     return true;
 }
 
-/* Takes the elements of rows together into larger ones, when rows and their places allow it. */
+/* Combines elements of rows into larger ones if row sizes and addresses allow it. */
 static void widen(xpu_iter *iter) {
     size_t size = xpu_dtype_size(iter->operand[0].dtype);
     while (size < 8 && iter->dims > 0 && iter->size[0] % 2 == 0) {
@@ -70,21 +70,21 @@ static void widen(xpu_iter *iter) {
     }
 }
 
-/* --- layouts on a processor --- */
+/* --- layouts on CPUs --- */
 
 typedef enum copy_kind { COPY_TURNED, COPY_WEAVE, COPY_UNWEAVE, COPY_ROWS, COPY_STRIDED } copy_kind;
 
-/* How copy.cl does it: which kernel, its constant, and the second dimension of the plane. */
+/* The kernel of copy.cl, its constant option, and the second dimension of the plane. */
 typedef struct copy_plan {
     copy_kind kind;
     int constant, dim;
 } copy_plan;
 
-#define LONGEST_WOVEN 8 /* elements of a row that is woven */
+#define LONGEST_WOVEN 8 /* most elements of an interleaved row */
 #define BLOCK_BYTES 16384
 
-/* The dimension that rows of the source are walked along first: what is read ahead of need counts for more
- * than where it goes. */
+/* The second dimension of the plane: the source's fastest one, because prefetching reads matters more than
+ * the order of writes. */
 static int along_source(const xpu_iter *iter, int64_t size, int dim) {
     const int64_t *stride = iter->operand[1].stride;
     for (int d = 1; d < iter->dims; d++)
@@ -138,7 +138,7 @@ static xpu_status copy_kernel(int device, const copy_plan *plan, int64_t size, i
     return kernel_of_file(device, &spec, "copy.cl", "copy", kernel, "copy %d bytes", (int)size);
 }
 
-/* --- rows by the C library --- */
+/* --- rows by memcpy --- */
 
 typedef struct row_step {
     int64_t count, to, from; /* rows; bytes from one to the next */
@@ -152,7 +152,7 @@ typedef struct row_copy {
     row_step step[XPU_MAX_DIMS]; /* the fastest first */
 } row_copy;
 
-/* Some bytes, which are numbered row after row. */
+/* Copies a range of bytes, counted row after row. */
 static void copy_row_bytes(const void *of, int64_t begin, int64_t left) {
     const row_copy *c = of;
     int64_t index[XPU_MAX_DIMS], n = begin / c->row, at = begin % c->row;
@@ -211,7 +211,7 @@ static int row_accesses(const void *of, xpu_access *accesses) {
     return 2;
 }
 
-/* Without a team a kernel has the driver's threads. */
+/* Without a host thread pool a kernel is better: it has the driver's threads. */
 static bool is_for_library(const xpu_device_properties *properties, const xpu_iter *iter, int64_t size) {
     const int64_t row = iter->size[0] * size;
     return properties->memory == XPU_MEMORY_HOST && row >= TUNED(true, ROW_COPIED) &&
@@ -231,7 +231,7 @@ static xpu_status copy_by_library(xpu_stream *stream, const xpu_iter *iter, int6
                          offsetof(row_copy, step) + (size_t)c.dims * sizeof *c.step, row_accesses);
 }
 
-/* --- by kernels --- */
+/* --- kernels --- */
 
 static inline uint64_t parts(uint64_t n, uint64_t of) { return (n + of - 1) / of; }
 static inline uint64_t at_most(uint64_t n, uint64_t limit) { return n < limit ? n : limit; }
@@ -271,11 +271,11 @@ static xpu_status copy_on_host(xpu_stream *stream, const xpu_device_properties *
         return xpu_launch_listed(stream, kernel, &range, &p, sizeof p, iter_accesses, iter);
     }
     if (plan.kind == COPY_TURNED) {
-        /* long in the source, whose rows are then read on; as wide as a vector in the target */
+        /* long in the source, so that its rows are read sequentially; one vector wide in the target */
         p.block[0] = size == 1 ? 32 : (uint64_t)(size == 8 ? 8 : 16);
         p.block[1] = 1024;
     } else {
-        /* rectangles of some size, but enough to go round */
+        /* large rectangles, but enough of them for all threads */
         uint64_t block = at_most(BLOCK_BYTES / (uint64_t)size, count / 16 + 64);
         p.block[0] = at_most(p.plane[0], block);
         p.block[1] = at_most(p.plane[1], parts(block, p.block[0]));
@@ -309,7 +309,7 @@ xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter) {
         widen(&own);
         const xpu_device_properties *properties;
         XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
-        /* one element repeated along rows is a broadcast, which vectors do well */
+        /* an element repeated along rows is a broadcast, which vectorizes well */
         if (properties->type == XPU_DEVICE_CPU && own.dims > 0 && own.operand[1].stride[0])
             return copy_on_host(stream, properties, &own);
         return xpu_pointwise(stream, XPU_POINTWISE_COPY, own.operand[0].dtype, &own, NULL, 0);
@@ -324,7 +324,7 @@ static uint16_t half_bits(uint32_t f) {
     uint32_t sign = f >> 16 & 0x8000, magnitude = f & 0x7fffffff;
     if (magnitude > 0x7f800000) return (uint16_t)(sign | 0x7e00);
     if (magnitude >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* rounds to 65536 or beyond? */
-    if (magnitude < 0x38800000) { /* below 2^-14: a multiple of 2^-24, by an addition that rounds there */
+    if (magnitude < 0x38800000) { /* subnormal: adding a constant rounds to a multiple of 2^-24 */
         float value;
         uint32_t bits;
         memcpy(&value, &magnitude, sizeof value);
@@ -339,7 +339,7 @@ static uint16_t bfloat_bits(uint32_t f) {
     return (f & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (uint16_t)((f + 0x7fff + (f >> 16 & 1)) >> 16);
 }
 
-/* The bytes of `value` as an element of `dtype` lies in memory. */
+/* The memory representation of `value` in `dtype`. */
 static void element_bytes(const xpu_scalar *value, xpu_dtype dtype, uint64_t bytes[2]) {
     scalar_bits(value, dtype, bytes);
     if (dtype == XPU_FLOAT16) bytes[0] = half_bits((uint32_t)bytes[0]);

@@ -4,7 +4,7 @@
 #include "ops/kernel.h"
 #include "ops/team.h"
 
-#define MOST_LANES 256 /* of a group that goes through an entry */
+#define MOST_LANES 256 /* of the work-group of a batch entry */
 #define GRAD_LANES 64
 
 typedef enum ctc_kernel { CTC_ALPHA, CTC_BETA, CTC_LINKS, CTC_GRAD } ctc_kernel;
@@ -51,7 +51,7 @@ static xpu_status describe(xpu_stream *stream, const xpu_ctc *args, ctc_params *
     return XPU_SUCCESS;
 }
 
-/* Goes through the states of all entries, step by step. */
+/* Runs a recursion (alpha or beta) for all batch entries. */
 static xpu_status walk(xpu_stream *stream, const xpu_ctc *args, ctc_kernel which, const ctc_params *p) {
     int lanes = 16;
     while (lanes < p->states && lanes < MOST_LANES) lanes *= 2;

@@ -8,7 +8,7 @@
 #include "ops/team.h"
 #include "xpu/trace.h"
 
-#define LANES 256        /* of a GPU's work-group */
+#define LANES 256        /* GPU: of a work-group */
 #define MOST_FEATURES 64 /* of them along a row */
 #define HOST_PACK 16     /* a processor's work-item has these alone, */
 #define HOST_FEATURES 16 /* or, of odd rows, a work-group has, a work-item each */

@@ -10,7 +10,7 @@
 #include "ops/row_walk.h"
 #include "xpu/memory.h"
 
-#define SMALL 1024                 /* numbers in local memory, if that is enough */
+#define SMALL 1024                 /* values in local memory, if that is enough */
 #define LONGEST ((int64_t)1 << 30) /* the kernel multiplies by 2 in 32 bits */
 #define MAX_PASSES 10              /* 13 to the power of 8 is more than LONGEST */
 #define WORK_BYTES ((int64_t)32 << 20)
@@ -22,7 +22,7 @@ static const uint32_t WRITE_FLAGS = FFT_WRITE_TURNED | FFT_WRITE_TIMES | FFT_WRI
 static const uint32_t READ_FLAGS =
     FFT_READ_REAL | FFT_READ_HALF | FFT_READ_CHIRP | FFT_READ_SWAPPED | FFT_READ_TIMES;
 
-/* Where a pass reads or writes. */
+/* Source or destination of a pass. */
 typedef struct place {
     xpu_addr data;
     xpu_dtype dtype; /* of real numbers, and of the parts of complex ones */
@@ -30,27 +30,27 @@ typedef struct place {
     int64_t stride[ROW_WALK_DIMS];
 } place;
 
-/* Rows of one length, and the memory that they are transformed by. */
+/* A set of rows of one length, and the workspace for their transform. */
 typedef struct job {
     xpu_stream *stream;
     xpu_dtype dtype; /* fp32 or fp64: what is computed in */
     bool is_cpu;
     int most;       /* numbers that fit into local memory */
     int most_items; /* of a work-group */
-    bool adjacent;  /* in the workspace rows lie beside each other, number by number */
+    bool adjacent;  /* in the workspace, element k of all rows is contiguous */
     int64_t first, rows;
     row_walk walk;
     int64_t n; /* of what lies in the workspace */
     xpu_addr work[2];
 } job;
 
-/* How a kernel of one length goes about it: its radices, ascending, so that the first stage, which multiplies
- * by nothing, has most butterflies. */
+/* A kernel that is specialized for a length: ascending radices, so that the first stage, which needs no
+ * twiddle factors, has most butterflies. */
 typedef struct stages {
     int count;
     int radix[MAX_STAGES];
     int items; /* a column */
-    int each;  /* so many numbers has one, at the most */
+    int each;  /* most values of a work-item */
     int columns;
 } stages;
 
@@ -68,7 +68,7 @@ static void begin_spec(kernel_spec *spec, const job *job, xpu_dtype in, xpu_dtyp
     spec_number(spec, "ROW_DIMS", row_dims, 8);
 }
 
-/* The kernel of all lengths, with so many numbers in local memory. */
+/* The generic kernel (fft.cl) with `held` values in local memory. */
 static xpu_status get_kernel(int device, const job *job, xpu_dtype in, xpu_dtype out, int held, int row_dims,
                              xpu_kernel **kernel) {
     kernel_spec spec;
@@ -81,7 +81,7 @@ static xpu_status get_kernel(int device, const job *job, xpu_dtype in, xpu_dtype
                           dtype_token(out));
 }
 
-/* The kernel of the pass's length and flags. */
+/* The kernel that is specialized for the pass's length and flags (fft_length.cl). */
 static xpu_status get_length_kernel(int device, const job *job, xpu_dtype in, xpu_dtype out, const stages *s,
                                     const fft_params *p, int row_dims, xpu_kernel **kernel) {
     static const char *const radices[MAX_STAGES] = {"RADIX_0", "RADIX_1", "RADIX_2",
@@ -119,8 +119,8 @@ static bool reaches(int64_t base, int power, int64_t n) {
     return product >= n;
 }
 
-/* Factors of a smooth n of up to `most`, as near to each other as can be; their number, or 0 where there are
- * none in so many passes. */
+/* Splits a smooth n into at most `passes` factors of at most `most`, as equal as possible. Returns their
+ * number, or 0 if there is no such split. */
 static int split_in(int64_t n, int64_t most, int passes, uint32_t *lengths) {
     if (passes == 1) {
         lengths[0] = (uint32_t)n;
@@ -137,7 +137,8 @@ static int split_in(int64_t n, int64_t most, int passes, uint32_t *lengths) {
     return 0;
 }
 
-/* The passes' lengths, and how many they are. Where rows aren't read along, neighbours are read together. */
+/* The lengths of the passes; returns their number. If elements of a row aren't contiguous, adjacent rows are
+ * read together. */
 static int split(const job *job, int64_t n, bool is_along, uint32_t *lengths) {
     if (split_in(n, is_along ? job->most : job->most / FEW_COLUMNS, 1, lengths)) return 1;
     int passes = 2;
@@ -161,8 +162,7 @@ static uint64_t radices_of(uint32_t length) {
 
 /* --- kernels of one length --- */
 
-/* So many radices, in ascending order, as near to each other as can be; those that a work-item of wide
- * numbers has registers for. */
+/* Finds `count` ascending radices, as equal as possible, that fit into the registers of a work-item. */
 static bool find_radices(int length, int least, int count, bool wide, int *radix) {
     const int most = wide ? 10 : 16;
     if (count == 1) {
@@ -179,12 +179,12 @@ static bool find_radices(int length, int least, int count, bool wide, int *radix
 
 static int parts_of(int count, int parts) { return (count + parts - 1) / parts; }
 
-/* So many work-items that they have least to do together, and no more numbers each than registers hold; as
- * many columns as they and the local memory take. False where there is no such kernel. */
+/* Chooses radices and work-items per column with the least total work whose values fit into registers, and as
+ * many columns as local memory allows. False if there is no such kernel. */
 static bool find_stages(const job *job, const fft_params *p, bool by_column, int most_items, stages *s) {
     const int length = (int)p->length;
     const bool wide = job->dtype == XPU_FLOAT64;
-    /* rows of a few numbers have several work-items nevertheless, which read neighbours */
+    /* short rows get several work-items anyway, for contiguous reads */
     s->count = length > 4 && length <= 16 && !by_column ? 2 : 1;
     while (s->count <= MAX_STAGES && !find_radices(length, 2, s->count, wide, s->radix)) s->count++;
     if (s->count > MAX_STAGES) {
@@ -232,7 +232,7 @@ static place work_place(const job *job, int which) {
     return at;
 }
 
-/* One pass: p has what is to be done on the way in and out, and the pass's length. */
+/* Launches one pass; `p` has its flags and length. */
 static xpu_status launch(const job *job, const place *from, const place *to, bool rows_first, fft_params *p) {
     const int device = xpu_stream_device(job->stream);
     const int64_t length = p->length, apart = p->n / length;
@@ -286,8 +286,8 @@ static void set_scale(const job *job, fft_params *p, double scale) {
     scalar_bits(&scalar, job->dtype, p->scale);
 }
 
-/* All passes over the job's rows of length p.n, from one place to another; `next` is the part of the
- * workspace that the first one writes to. */
+/* Launches all passes over the job's rows of length p.n; `next` is the half of the workspace that the first
+ * pass writes to. */
 static xpu_status transform(const job *job, const uint32_t *lengths, int passes, const place *from,
                             const place *to, int next, const fft_params *p) {
     uint32_t done = 1;
@@ -351,7 +351,7 @@ static xpu_status by_passes(job *job, const place *from, const place *to, fft_pa
     return workspace_done(memory, status);
 }
 
-/* The spectrum of the chirp's conjugate, by which rows are multiplied. */
+/* The spectrum of the conjugate chirp, by which rows are multiplied (Bluestein). */
 static xpu_status transform_chirp(const job *rows, const uint32_t *lengths, int passes, const place *to,
                                   fft_params p) {
     job one = *rows;
@@ -372,7 +372,7 @@ static xpu_status by_convolution(job *job, const place *from, const place *to, f
     while (job->n < 2 * (int64_t)p->signal - 1) job->n *= 2;
     p->n = (uint32_t)job->n;
     const int passes = split(job, job->n, !job->adjacent, lengths), buffers = passes == 1 ? 1 : 2;
-    const int last = (passes - 1) % 2; /* the part of the workspace that the spectra are in */
+    const int last = (passes - 1) % 2; /* the half of the workspace with the spectra */
     const int64_t all = job->walk.rows, rows = rows_at_once(job, buffers);
     void *memory = NULL;
     XPU_TRY(take_work(job, rows, buffers, job->n, &memory));
@@ -470,7 +470,7 @@ static xpu_status check(const xpu_fft_args *args, const xpu_device_properties *d
     return XPU_SUCCESS;
 }
 
-/* A contiguous tensor of the given shape for complex numbers, computed in as `dtype` is. */
+/* A contiguous complex tensor of the given shape with the precision of `dtype`. */
 static xpu_tensor between(xpu_dtype dtype, int dims, const int64_t *size, int64_t *stride) {
     int64_t count = 1;
     for (int d = dims - 1; d >= 0; d--) {
@@ -502,7 +502,8 @@ xpu_status xpu_fft(xpu_stream *stream, const xpu_fft_args *args) {
     }
     xpu_status status = XPU_SUCCESS;
     for (int i = 0; i < count && status == XPU_SUCCESS; i++) {
-        /* from the last to the first, but to real numbers along the last one in the end */
+        /* dimensions from last to first; a complex-to-real transform of the last dimension comes at the end
+         */
         const bool is_last = i == count - 1;
         const int d = !to_real ? args->dim[count - 1 - i] : is_last ? last : args->dim[count - 2 - i];
         const bool is_real = to_real ? is_last : i == 0;

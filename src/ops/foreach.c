@@ -54,7 +54,7 @@ static void write_kernel(text *t, const plan *p) {
                       column, token, column);
         column += in_rows(&p->operands[k]);
     }
-    for (int inside = 0; inside < 2; inside++) { /* what is the same for all elements comes before the loop */
+    for (int inside = 0; inside < 2; inside++) { /* uniform operands are loaded before the loop */
         if (inside) text_add(t, "#define ELEMENT(i) \\\n");
         column = 1;
         for (int k = 0; k < p->inputs + p->scalars; k++) {
@@ -70,7 +70,7 @@ static void write_kernel(text *t, const plan *p) {
     text_addf(t, "    store_%s(out, i, (T)(%s));\n    MULTI_EACH(ELEMENT)\n}\n", token, formula);
 }
 
-/* The sources of operands in what a kernel is written from: "foreach add f32 ttn". */
+/* Letters of operand kinds in the description of a kernel, "foreach add f32 ttn". */
 static const char source_letters[] = {[XPU_FOREACH_TENSORS] = 't',
                                       [XPU_FOREACH_NUMBERS] = 'r',
                                       [XPU_FOREACH_NUMBER] = 'n',
@@ -153,7 +153,7 @@ xpu_status xpu_foreach(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype dtype,
 
 static xpu_status norm_shape(int device, multi_shape *shape) {
     XPU_TRY(multi_shape_of(device, shape));
-    /* Groups of one size on any number of threads, for sums to have the same parts. */
+    /* A fixed group size makes partial sums, and results, independent of the number of threads. */
     if (shape->in_params) shape->local = 64;
     shape->steps = shape->in_params ? 64 : 256;
     return XPU_SUCCESS;

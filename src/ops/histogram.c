@@ -35,7 +35,7 @@ static xpu_status get_kernel(int device, const plan *p, int64_t local_bins, xpu_
                           dtype_token(p->dtype));
 }
 
-/* A bound as the kernel computes with it. */
+/* A bound in the kernel's compute type. */
 static uint64_t bound(const xpu_scalar *value, xpu_dtype dtype) {
     uint64_t bits[2] = {0};
     const xpu_dtype in = dtype == XPU_FLOAT64                      ? XPU_FLOAT64

@@ -5,7 +5,7 @@
 
 #define LONGEST_BLOCK 8192 /* elements */
 
-/* Several elements of a row can be moved as one wider element; what copies rows has none of 16 bytes. */
+/* Combines several elements of a row into a wider one, except 16-byte elements for row copies. */
 static void widen(index_walk *walk) {
     struct index_params *p = &walk->params;
     size_t widest = walk->properties->type == XPU_DEVICE_CPU ? 8 : 16;
@@ -20,8 +20,8 @@ static void widen(index_walk *walk) {
     p->out_stride[0] = p->in_stride[0] = (int64_t)wide;
 }
 
-/* Does a processor's work-item move a block by itself? Elements that lie scattered are moved faster one by
- * one than as the lanes of vectors. Gives its elements, or 0. */
+/* CPU: elements of a block that a work-item moves (-DBLOCKS), or 0. Scattered elements are moved faster one
+ * by one than by gather instructions. */
 static int32_t block_of(const index_walk *walk) {
     const struct index_params *p = &walk->params;
     if (walk->properties->type != XPU_DEVICE_CPU || walk->indices > 1 || walk->row) return 0;

@@ -9,7 +9,8 @@ _Static_assert(sizeof(struct fault) == sizeof(xpu_fault) &&
 
 /* --- from tensors to an iteration --- */
 
-/* Sorts the dimensions by the strides of the operand that moves, then of the other: memory in order. */
+/* Sorts the dimensions by the strides of the indexed operand, then of the other one, for sequential access.
+ */
 static bool goes_before(const xpu_iter *iter, int a, int b) {
     for (int i = 0; i < 2; i++) {
         int64_t left = iter->operand[i].stride[a], right = iter->operand[i].stride[b];
@@ -76,7 +77,7 @@ xpu_status index_iter(const char *what, const xpu_tensor *out, const xpu_tensor 
 
 /* --- from an iteration to parameters --- */
 
-/* Puts the dimensions along which the output stands still behind the others; gives how many move. */
+/* Moves the dimensions in which the output's stride is 0 to the end; returns the number of the others. */
 static int part_dims(xpu_iter *iter) {
     int moving = 0;
     for (int d = 0; d < iter->dims; d++) {
@@ -122,7 +123,7 @@ static void fill_params(index_walk *walk, const xpu_iter *iter, const xpu_indexe
     walk->flat_in = p->in_stride[0] == (int64_t)walk->element_in;
 }
 
-/* Has dimension 0 one index, and is it long enough to be copied as a whole? */
+/* Has dimension 0 a single index, and is it long enough for row copies? */
 #define LEAST_COPIED 8 /* bytes */
 static bool copies_rows(const index_walk *walk, const xpu_iter *iter) {
     const int64_t element = (int64_t)walk->element;
@@ -159,7 +160,7 @@ xpu_status index_run(xpu_stream *stream, const char *op, const xpu_iter *given, 
 
     xpu_iter iter = *given;
     int moving = fixed ? part_dims(&iter) : iter.dims;
-    /* The ND-range needs a long dimension 0, but where processors copy rows. */
+    /* Dimension 0 of the range should be long, except for row copies on CPUs. */
     if (moving > 1 && iter.size[0] < 16 && (fixed || !copies_rows(&walk, &iter))) {
         int longest = 0;
         for (int d = 1; d < moving; d++)
@@ -170,7 +171,8 @@ xpu_status index_run(xpu_stream *stream, const char *op, const xpu_iter *given, 
         if (iter.dims == XPU_MAX_DIMS) return op_fail(XPU_ERROR_NOT_SUPPORTED, "index: too many dimensions");
         insert_unit_dim(&iter, moving);
     }
-    int outer = iter.dims > INDEX_DIMS ? iter.dims - INDEX_DIMS : 0; /* the slowest are looped over here */
+    int outer = iter.dims > INDEX_DIMS ? iter.dims - INDEX_DIMS
+                                       : 0; /* the slowest dimensions become a loop over launches */
     iter.dims -= outer;
     if (moving > iter.dims) moving = iter.dims;
     int64_t repeats = 1;

@@ -11,7 +11,7 @@ int64_t xpu_iter_numel(const xpu_iter *iter) {
     return count;
 }
 
-/* Dimension `d` goes on where dimension `to` ends, in every operand. */
+/* Can dimension `d` be merged into `to` in every operand? */
 static bool follows(const xpu_iter *iter, int to, int d) {
     for (int i = 0; i < iter->outputs + iter->inputs; i++) {
         const xpu_operand *o = &iter->operand[i];
@@ -44,7 +44,7 @@ bool iter_can_coalesce(const xpu_iter *iter) {
     return false;
 }
 
-/* Does operand `i` lie in memory in the order of the iteration? */
+/* Is operand `i` contiguous in the order of the iteration? */
 static bool goes_on(const xpu_iter *iter, int i) {
     int64_t stride = (int64_t)xpu_dtype_size(iter->operand[i].dtype);
     for (int d = 0; d < iter->dims; d++) {
@@ -155,7 +155,7 @@ static uint64_t scalar_integer(const xpu_scalar *s) {
     if (s->dtype != XPU_FLOAT64 && s->dtype != XPU_COMPLEX128) return s->value.u;
     double v = scalar_double(s);
     if (v >= 9223372036854775808.0 && v < 18446744073709551616.0) return (uint64_t)v;
-    /* outside of int64, and for NaN, what x86's conversion gives */
+    /* out of range and NaN: the result of x86's conversion */
     return v >= -9223372036854775808.0 && v < 9223372036854775808.0 ? (uint64_t)(int64_t)v
                                                                     : (uint64_t)INT64_MIN;
 }

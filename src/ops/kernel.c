@@ -83,7 +83,7 @@ static table *grown(table *old) {
     return t;
 }
 
-/* Files `kernel` under `key`, or gives the one that another thread filed first. */
+/* Inserts `kernel` under `key`, or returns the one that another thread inserted first. */
 static xpu_status file_kernel(int device, const kernel_key *key, xpu_kernel **kernel) {
     xpu_status status = XPU_SUCCESS;
     os_mutex_lock(&tables_lock);
@@ -109,8 +109,7 @@ static xpu_status file_kernel(int device, const kernel_key *key, xpu_kernel **ke
 
 /* --- source text --- */
 
-/* For another device than the one at hand (an offline compiler's) -DXPU_CAPABILITIES and its own defines take
- * the place of these. */
+/* An offline compiler for another device replaces these by -DXPU_CAPABILITIES and its own defines. */
 static void define_capabilities(text *out, const xpu_device_properties *p) {
     const uint64_t xe2 = 20u << 22; /* CL_DEVICE_IP_VERSION_INTEL */
     const struct {
@@ -137,7 +136,7 @@ static void define_capabilities(text *out, const xpu_device_properties *p) {
     text_add(out, "#endif\n");
 }
 
-/* The lines for prelude.cl's XPU_PLAIN. */
+/* The XPU_PLAIN lines of prelude.cl. */
 static void define_plain_dtypes(text *out, bool fp64) {
     if (fp64) text_add(out, "#ifdef XPU_HAS_FP64\n");
     for (int d = 0; d < XPU_DTYPE_COUNT; d++) {
@@ -153,8 +152,7 @@ static bool mentions(const kernel_recipe *recipe, const char *word) {
     return (recipe->options && strstr(recipe->options, word)) || (recipe->text && strstr(recipe->text, word));
 }
 
-/* float8.cl and its lines, if the recipe names such a dtype: most don't, and drivers read what they are
- * given. */
+/* float8.cl and its lines, only if the build spec uses such a dtype: shorter sources compile faster. */
 static xpu_status define_float8(text *out, const kernel_recipe *recipe, embedded_seen *seen) {
     static const char include[] = "#include \"float8.cl\"\n";
     for (int d = 0; d < XPU_DTYPE_COUNT; d++) {

@@ -6,15 +6,15 @@
 #include "xpu/memory.h"
 
 #define BLOCK LINALG_BLOCK
-#define OUTER 128      /* columns that the rest of a matrix is multiplied by at once */
-#define PANEL_WORDS 32 /* 4 bytes each, of a panel that a work-item has in registers */
+#define OUTER 128      /* columns of an outer block: depth of the trailing update */
+#define PANEL_WORDS 32 /* dwords of a panel in the registers of a work-item */
 #define PERMUTATION_GROUP 64
 #define PERMUTATION_HELD 4096
 #define WIDEST 64 /* columns of a panel that is the whole matrix */
 
 typedef enum linalg_kernel { PANEL, PANEL_ROWS, SWAP, PERMUTATION, TRIANGLE, CHOLESKY } linalg_kernel;
 
-/* What kernels are built for; 0 and false where a kernel doesn't ask. */
+/* Build options; 0 and false if a kernel doesn't use them. */
 typedef struct variant {
     linalg_kernel which;
     xpu_dtype dtype;
@@ -72,7 +72,7 @@ static xpu_status subtract_product(xpu_stream *stream, xpu_gemm_args args) {
     return xpu_gemm(stream, &args);
 }
 
-/* --- systems that are triangular --- */
+/* --- triangular solves --- */
 
 static xpu_status solve_block(xpu_stream *stream, const xpu_triangular_args *args, int64_t first,
                               int64_t rows) {
@@ -83,7 +83,7 @@ static xpu_status solve_block(xpu_stream *stream, const xpu_triangular_args *arg
                        .group = BLOCK * (one ? 1 : 8),
                        .rows_first = args->x.row_stride == 1 || one};
     const int64_t tiles = (args->columns + v.columns - 1) / v.columns;
-    /* An upper triangle is a lower one from its end. */
+    /* An upper triangle is a lower one traversed from the end. */
     const int64_t begin = args->upper ? first + rows - 1 : first, sign = args->upper ? -1 : 1;
     const triangular_params p = {.a = XPU_ADDR(part(args->a, args->dtype, begin, begin).data),
                                  .x = XPU_ADDR(part(args->x, args->dtype, begin, 0).data),
@@ -107,7 +107,8 @@ static xpu_status solve_block(xpu_stream *stream, const xpu_triangular_args *arg
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }
 
-/* Rows first … first + rows - 1, by halves: most of the work is in few products then. */
+/* Solves rows first … first + rows - 1 recursively by halves, so that most of the work is in few large
+ * products. */
 static xpu_status solve_rows(xpu_stream *stream, const xpu_triangular_args *args, int64_t first,
                              int64_t rows) {
     if (rows <= BLOCK) return solve_block(stream, args, first, rows);
@@ -160,7 +161,7 @@ static factor_params describe(const xpu_factor_args *args, int64_t first, int64_
                            .width = (uint32_t)width};
 }
 
-/* The variant whose work-items have rows in registers; false where they are too many. */
+/* The variant with rows in registers; false if there are too many rows. */
 static bool holds_rows(const factor_params *p, xpu_dtype dtype, const xpu_device_properties *device,
                        variant *v) {
     const int words = (int)xpu_dtype_size(dtype) / 4, most = (int)device->max_work_group_size;
@@ -198,7 +199,7 @@ static xpu_status factor_panel(xpu_stream *stream, const xpu_factor_args *args, 
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }
 
-/* The panels' exchanges in columns `from` to `to` but those from `hole` on. */
+/* Applies the panel's row exchanges to columns `from` to `to`, except the panel's own. */
 static xpu_status exchange_rows(xpu_stream *stream, const xpu_factor_args *args, factor_params p,
                                 int64_t from, int64_t to, int64_t hole, int64_t hole_width) {
     const variant v = {
@@ -219,7 +220,8 @@ static xpu_status exchange_rows(xpu_stream *stream, const xpu_factor_args *args,
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }
 
-/* What columns first … first + width - 1, factored, do to `columns` others from `next` on. */
+/* Trailing update: applies the factored columns first … first + width - 1 to `columns` columns from `next`
+ * on. */
 static xpu_status update(xpu_stream *stream, const xpu_factor_args *args, int64_t first, int64_t width,
                          int64_t next, int64_t columns) {
     if (columns == 0) return XPU_SUCCESS;
@@ -314,8 +316,8 @@ static xpu_status factor_block(xpu_stream *stream, const xpu_factor_args *args, 
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }
 
-/* What columns first … first + width - 1 of L do to `columns` others from `next` on, from their diagonal
- * down. */
+/* Symmetric trailing update by columns first … first + width - 1 of L: `columns` columns from `next` on, from
+ * the diagonal down. */
 static xpu_status subtract_square(xpu_stream *stream, const xpu_factor_args *args, int64_t first,
                                   int64_t width, int64_t next, int64_t columns) {
     const xpu_matrix below = part(args->a, args->dtype, next, first);
@@ -340,7 +342,7 @@ xpu_status xpu_cholesky(xpu_stream *stream, const xpu_factor_args *args) {
             const int64_t next = end - block < BLOCK ? end : block + BLOCK, width = next - block;
             XPU_TRY(factor_block(stream, args, describe(args, block, width)));
             if (next == args->m) return XPU_SUCCESS;
-            /* What lies below, B, becomes X with X L^H = B: conj(L) X^T = B^T. */
+            /* The block B below the diagonal becomes X with X L^H = B: conj(L) X^T = B^T. */
             const xpu_triangular_args solve = {.dtype = args->dtype,
                                                .conjugate = true,
                                                .batch = args->batch,

@@ -8,9 +8,9 @@
 xpu_status multi_shape_of(int device, multi_shape *shape) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
-    /* A host device reads the caller's table, or the graph's copy of it. */
+    /* CPU devices read the caller's table, or the graph's copy of it, in place. */
     bool host = properties->type == XPU_DEVICE_CPU;
-    size_t local = host ? 16 : 256; /* a host: one vector that goes through memory in order */
+    size_t local = host ? 16 : 256; /* CPU: one vector with sequential access */
     if (local > properties->max_work_group_size) local = properties->max_work_group_size;
     *shape = (multi_shape){.in_params = !host, .local = (int)local, .steps = host ? 0 : 4};
     return XPU_SUCCESS;
@@ -34,8 +34,8 @@ static xpu_status place_table(xpu_stream *stream, const multi_shape *shape, cons
     return XPU_SUCCESS;
 }
 
-/* Elements of a group. On a host each thread has some groups, so that one which comes late costs little, and
- * long ones, for at the start of each its streams of memory have to get going. */
+/* Elements per work-group. CPU: several groups per thread, so that a late thread costs little, but long ones,
+ * because prefetching restarts at each. */
 #define THREAD_GROUPS 8
 #define LEAST_CHUNK 4096
 #define MOST_CHUNK 65536

@@ -19,7 +19,7 @@ typedef struct tiling {
     int64_t down;
 } tiling;
 
-/* The widest element that divides every size and address. */
+/* The largest element size that divides all sizes and addresses. */
 static int element_of(uint64_t bits, int widest) {
     int element = widest;
     while (bits % (uint64_t)element) element /= 2;
@@ -94,7 +94,7 @@ static xpu_status move(xpu_stream *stream, const char *op, const xpu_nested *arg
     params.length[args->levels] = args->rows;
     const int64_t elements = params.segments * args->size[args->levels - 1] * args->row_size;
     if (!padding && args->rows * args->row_size > 0 && (args->levels > 1 || elements == 0)) {
-        /* the kernel's zeros are those of segments that padded has */
+        /* the kernel only writes zeros for segments that exist in `padded` */
         const uint32_t zero = 0;
         XPU_TRY(xpu_memset(stream, args->values, &zero, 1,
                            (size_t)(args->rows * args->row_size * args->element_size)));
@@ -139,7 +139,7 @@ xpu_status xpu_nested_levels_of(const int64_t *sizes, int64_t items, int dims, c
                 XPU_ERROR_INVALID_ARGUMENT,
                 "nested tensors: item %lld has size %lld in dimension %d, and %lld is there for it",
                 (long long)(i / dims), (long long)sizes[i], (int)(i % dims), (long long)size[i % dims]);
-    while (ragged > 1) { /* does the last dimension that is left belong to the row? */
+    while (ragged > 1) { /* is the last remaining dimension regular, so that it belongs to the row? */
         bool same = true;
         for (int64_t i = 0; same && i < items; i++) same = sizes[i * dims + ragged - 1] == size[ragged - 1];
         if (!same) break;

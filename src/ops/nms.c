@@ -5,8 +5,8 @@
 #include "team.h"
 #include "xpu/memory.h"
 
-/* Boxes whose covers are written down at a time, a multiple of 64: those of later ones that are gone by then
- * cost nothing. */
+/* Boxes whose overlaps are computed per launch, a multiple of 64; boxes that earlier launches removed are
+ * skipped. */
 #define ROWS 4096
 
 static xpu_status get_kernel(int device, xpu_dtype dtype, int lanes, bool keep, xpu_kernel **kernel) {

@@ -8,7 +8,7 @@
 #include "xpu/memory.h"
 #include "xpu/ops/index.h"
 
-/* Elements of a work-item. A host has few threads; a GPU needs many work-items. */
+/* Elements per work-item: CPUs have few threads, GPUs need many work-items. */
 static int64_t chunk_of(bool host, int64_t numel) { return host ? 1024 : numel > (1 << 20) ? 256 : 32; }
 
 static int64_t parts_of(int64_t numel, int64_t chunk) { return (numel + chunk - 1) / chunk; }
@@ -35,7 +35,7 @@ static xpu_status launch(xpu_stream *stream, const xpu_tensor *in, bool write,
                                &kernel, "nonzero %s", dtype_token(in->dtype)));
     size_t parts = (size_t)parts_of(params->numel, params->chunk);
     size_t local =
-        params->chunk > 256 ? 16 : 64; /* large parts: small groups, so that every thread has some */
+        params->chunk > 256 ? 16 : 64; /* large chunks: small groups, so that every thread gets some */
     xpu_range range = {1, {(parts + local - 1) / local}, {local}, (uint64_t)params->numel * 4};
     return xpu_launch(stream, kernel, &range, params, sizeof *params);
 }

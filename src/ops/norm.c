@@ -8,7 +8,7 @@
 #include "xpu/trace.h"
 
 #define COLUMN_LANES 32
-#define HOST_TEAMS 64 /* backward: how many shares of the parameters' gradients, at most */
+#define HOST_TEAMS 64 /* backward: most partial gradients of the parameters */
 #define SHARE_BYTES (64 << 20)
 
 typedef enum row_kernel { FORWARD, BACKWARD, BACKWARD_PARTIAL, SUM_COLUMNS } row_kernel;
@@ -100,7 +100,7 @@ xpu_status xpu_row_norm_forward(xpu_stream *stream, const xpu_row_norm *args, co
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }
 
-/* How many teams go through the rows, when each keeps a share of the parameters' gradients. */
+/* Number of row groups if each accumulates a partial gradient of the parameters. */
 static int64_t sharing_teams(const xpu_device_properties *device, const xpu_row_norm *args) {
     const int64_t share = TUNED(device->type == XPU_DEVICE_CPU, NORM_SHARE_ROWS);
     int64_t teams = (args->rows + share - 1) / share, most, fit;
@@ -135,13 +135,13 @@ xpu_status xpu_row_norm_backward(xpu_stream *stream, const xpu_row_norm *args, c
     const size_t length = (size_t)args->length, width = xpu_dtype_size(compute_dtype(args->dtype));
     const uint64_t elements = (uint64_t)args->rows * length;
     row_plan plan = plan_row(device, args->length, width, 1); /* element by element */
-    plan.team.teams = 1;                                      /* each team has a share, none is idle */
+    plan.team.teams = 1; /* each row group writes a partial gradient, so none may be idle */
     const row_plan no_team = {.team = {.lanes = 1}, .pack = 1};
     xpu_kernel *rows, *columns = NULL;
     XPU_TRY(get_kernel(index, device, args, share ? BACKWARD_PARTIAL : BACKWARD, &plan, &rows));
     if (share) XPU_TRY(get_kernel(index, device, args, SUM_COLUMNS, &no_team, &columns));
 
-    /* The share of dx goes to scratch memory when nobody wants it. */
+    /* dx goes to scratch memory if it isn't requested. */
     void *scratch = NULL;
     size_t partial_size = 0, unwanted = grad_input ? 0 : elements * xpu_dtype_size(args->dtype);
     if (share && args->rows > 0) {

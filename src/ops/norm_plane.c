@@ -42,7 +42,7 @@ static const char *part_of(plane_kernel which) {
                                                            : "FINISH";
 }
 
-/* One call: what it runs on, its parameters and scratch memory. */
+/* One call: device, parameters and scratch memory. */
 typedef struct call {
     xpu_stream *stream;
     const xpu_device_properties *device;
@@ -96,7 +96,7 @@ static int64_t clamp(int64_t v, int64_t least, int64_t most) {
 
 static int64_t elements(const call *c) { return c->p.planes * c->p.length / (c->columns ? c->p.batch : 1); }
 
-/* Channels side by side: `slices` along the positions, of equal size but the last. */
+/* Channels last: `slices` along the positions, of equal size except the last. */
 static void slice_positions(call *c, int64_t slices) {
     c->p.positions_per_slice = divide_up(c->p.length, clamp(slices, 1, c->p.length));
     c->p.slices = divide_up(c->p.length, c->p.positions_per_slice);
@@ -147,7 +147,7 @@ static xpu_status start(call *c, xpu_stream *stream, const xpu_plane_norm *args)
     p->sets = args->groups ? args->batch * args->groups : args->channels;
     if (is_empty(args)) return XPU_SUCCESS;
 
-    /* Enough teams to keep the device busy, by slicing sets where there are few of them. */
+    /* Few sets are split into slices, so that all compute units are busy. */
     const bool host = c->device->type == XPU_DEVICE_CPU;
     const int64_t wanted = host ? HOST_SETS : 4 * (int64_t)c->device->max_compute_units;
     if (c->columns) {
@@ -169,7 +169,7 @@ static xpu_status start(call *c, xpu_stream *stream, const xpu_plane_norm *args)
     return XPU_SUCCESS;
 }
 
-/* Scratch memory for the partial results (`width` numbers each) and the coefficients. */
+/* Scratch memory for the partial results (`width` values each) and the coefficients. */
 static xpu_status get_scratch(call *c, int64_t partials, int width) {
     const size_t size = xpu_dtype_size(compute_dtype(c->args->dtype));
     const int64_t coefficients = c->args->groups ? c->p.planes : c->p.channels;
@@ -181,7 +181,7 @@ static xpu_status get_scratch(call *c, int64_t partials, int width) {
 
 static xpu_status finish(call *c, xpu_status status) { return workspace_done(c->scratch, status); }
 
-/* y or dx, by the coefficients. */
+/* Computes y or dx from the coefficients. */
 static xpu_status apply(call *c) {
     if (c->columns) {
         const int64_t across = c->device->type == XPU_DEVICE_CPU ? c->p.channels : LANES;
@@ -202,7 +202,7 @@ static xpu_status forward(call *c, const void *output) {
         else
             XPU_TRY(launch(c, PLANE_STATISTICS,
                            team_range(c->team, (uint64_t)(p->sets * p->slices), (uint64_t)elements(c) * 3)));
-        if (c->args->groups) { /* a set is one plane to the statistics, and its channels to the application */
+        if (c->args->groups) { /* statistics treat a set as one plane, application as its channels */
             XPU_TRY(launch_each(c, GROUP_FINISH, p->planes, 16));
             p->length = c->args->length;
             return apply(c);
@@ -228,7 +228,7 @@ xpu_status xpu_plane_norm_forward(xpu_stream *stream, const xpu_plane_norm *args
     return finish(&c, forward(&c, output));
 }
 
-/* Can all be done in one launch, a team of a processor's for each channel? */
+/* CPU: can everything be done in one launch with a row group per channel? */
 static bool is_whole(const call *c) {
     return c->device->type == XPU_DEVICE_CPU && !c->columns && !c->args->groups && c->p.slices == 1;
 }

@@ -9,7 +9,7 @@
 typedef enum step_kind { ADAM, SGD, ADAGRAD, UNSCALE, UPDATE_SCALE } step_kind;
 static const char *const names[] = {"adam", "sgd", "adagrad", "unscale", "update_scale"};
 
-/* A number in the type that the kernel computes in. */
+/* A scalar in the kernel's compute type. */
 static uint64_t bits(xpu_dtype dtype, double value) {
     uint64_t word = 0;
     float narrow = (float)value;
@@ -29,7 +29,7 @@ static void fill_common(struct multi_params *params, xpu_dtype dtype, const xpu_
     params->number[5] = o->maximize;
 }
 
-/* What a step may do besides: each has a place of its own in the key, though a kind has only some. */
+/* Variants of a step; each has its own bit of the key, although an optimizer uses only some. */
 typedef struct variant {
     const char *name[3];
     bool on[3];

@@ -27,10 +27,10 @@ static const operation operations[] = {
 #undef X
 };
 
-/* The signature, read. */
+/* The parsed signature of an operation. */
 typedef struct arity {
     unsigned char inputs, scalars, outputs;
-    unsigned char cost; /* simple operations an element, roughly */
+    unsigned char cost; /* simple operations per element, roughly */
     char input[POINTWISE_OPERANDS], scalar[POINTWISE_SCALARS], output[POINTWISE_OPERANDS];
     char name[40]; /* in lower case */
 } arity;
@@ -38,7 +38,7 @@ typedef struct arity {
 static arity arities[XPU_POINTWISE_COUNT];
 static os_once arities_once = OS_ONCE_INIT;
 
-/* Does a formula call something that takes longer than an instruction or two? */
+/* Does a formula call functions that take more than an instruction or two? */
 static bool calls_much(const char *formula) {
     static const char *const little[] = {"",       "K",     "fabs",  "min",   "max",     "trunc",
                                          "rint",   "floor", "ceil",  "isnan", "m_abs",   "signbit",
@@ -97,7 +97,7 @@ xpu_status xpu_pointwise_arity(xpu_pointwise_op op, int *outputs, int *inputs, i
     return XPU_SUCCESS;
 }
 
-/* The most special formula for the dtype, or NULL. */
+/* The most specific formula for the dtype, or NULL. */
 const char *pointwise_formula(xpu_pointwise_op op, xpu_dtype compute) {
     const formulas *t = &operations[op].text;
     switch (dtype_class(compute)) {
@@ -116,10 +116,9 @@ bool xpu_pointwise_defined(xpu_pointwise_op op, xpu_dtype compute) {
            pointwise_formula(op, compute);
 }
 
-/* --- the text of a kernel --- */
+/* --- source generation --- */
 
-/* Elements that a work-item of a kernel that moves packs takes, at most; and from how many elements on packs
- * are worth it. */
+/* Most elements of a vector; and the number of elements from which on vectors pay off. */
 #define MAX_PACK 8
 
 typedef struct plan {
@@ -128,11 +127,11 @@ typedef struct plan {
     xpu_dtype compute;
     const xpu_iter *iter;
     iter_layout layout;
-    int pack; /* elements a work-item loads and stores as one, if more than 1 */
-    int dims; /* in the text of a kernel with strides: those of the iteration, rounded up */
+    int pack; /* elements per vector load and store, if more than 1 */
+    int dims; /* strided kernels: dimensions of the iteration, rounded up */
 } plan;
 
-/* The expression `value`, of what `from` is computed in, as what `to` is computed in, rounded to `to`. */
+/* Converts the expression `value` from the compute type of `from` to that of `to`, rounded to `to`. */
 static void add_conversion(text *t, const char *value, xpu_dtype from, xpu_dtype to) {
     char class_from = dtype_class(from), class_to = dtype_class(to);
     if (from == to) {
@@ -153,10 +152,10 @@ static void add_conversion(text *t, const char *value, xpu_dtype from, xpu_dtype
     } else if (dtype_is_narrow(to)) {
         text_addf(t, "xpu_round_%s((float)(%s))", dtype_token(to), value);
     } else if (dtype_is_floating(from) && to == XPU_UINT64) {
-        /* Negative numbers wrap around; the upper half has no long. */
+        /* Negative values wrap around; values from 2^63 on don't fit long. */
         text_addf(t, "((%s) >= 0x1p63f ? (ulong)(%s) : (ulong)(long)(%s))", value, value, value);
     } else if (dtype_is_floating(from) && !dtype_is_floating(to)) {
-        /* A number beyond the small integer types wraps around, as on x86 and in CUDA. */
+        /* Values out of range of small integer types wrap around, as on x86 and in CUDA. */
         bool wide = xpu_dtype_size(to) == 8 || to == XPU_UINT32;
         text_addf(t, "(%s)(%s)(%s)", dtype_computed(to), wide ? "long" : "int", value);
     } else {
@@ -164,14 +163,14 @@ static void add_conversion(text *t, const char *value, xpu_dtype from, xpu_dtype
     }
 }
 
-/* Does the kernel work out an offset for operand `i`? */
+/* Does the kernel compute an offset for operand `i`? */
 static bool has_offset(const plan *p, int i) {
     if (p->layout.kind == LAYOUT_FLAT || p->layout.access[i] == ACCESS_VALUE) return false;
     return p->layout.kind == LAYOUT_ROWS || p->layout.access[i] == ACCESS_STRIDED;
 }
 
-/* Operand `i` takes every 2nd, 3rd or 4th element of rows: a constant in the text, as vectors are then read
- * whole and shuffled. 0 for anything else. */
+/* 2, 3 or 4 if operand `i` has that constant stride along rows: compilers then load whole vectors and
+ * shuffle. Otherwise 0. */
 static int constant_step(const plan *p, int i) {
     if (p->layout.kind != LAYOUT_ROWS || p->layout.access[i] != ACCESS_STRIDED) return 0;
     const xpu_operand *o = &p->iter->operand[i];
@@ -179,7 +178,7 @@ static int constant_step(const plan *p, int i) {
     return step >= 2 && step <= 4 && step * size == o->stride[0] ? (int)step : 0;
 }
 
-/* Where operand `i` lies: base address and index of the element. */
+/* The address of operand `i`: base and element index. */
 static void add_place(text *t, const plan *p, int i, bool constant) {
     const char *token = dtype_token(p->iter->operand[i].dtype);
     access_kind access = p->layout.access[i];
@@ -217,14 +216,14 @@ static void add_bits(text *t, const char *field, int i, xpu_dtype dtype) {
     pointwise_add_number(t, dtype, low, high);
 }
 
-/* Elements for which kernels/pointwise/pointwise.h has loads and stores of their own. */
+/* Suffix of the special strided loads and stores of kernels/pointwise/pointwise.h, or NULL. */
 static const char *apart(const plan *p, int i) {
     xpu_dtype dtype = p->iter->operand[i].dtype;
     bool four = dtype == XPU_FLOAT32 || dtype == XPU_INT32 || dtype == XPU_UINT32;
     return four && p->layout.access[i] == ACCESS_STRIDED && !constant_step(p, i) ? "apart_" : "";
 }
 
-/* Is operand `i` loaded or stored a pack at a time? */
+/* Is operand `i` loaded or stored as vectors? */
 static bool is_packed(const plan *p, int i) { return p->pack > 1 && p->layout.access[i] == ACCESS_NEXT; }
 
 static void add_input(text *t, const plan *p, int input) {
@@ -315,7 +314,7 @@ void pointwise_add_types(text *t, xpu_dtype compute, const char *formula) {
     if (strstr(formula, "sq_")) text_add(t, "#include \"pointwise/pointwise_quantise.cl\"\n");
 }
 
-/* The offsets of all tensors from n, the number of the element or, from dimension 1 on, of the row. */
+/* The offsets of all tensors from n, the index of the element or (from dimension 1 on) of the row. */
 static void add_offsets(text *t, const plan *p, int first) {
     int operands = p->iter->outputs + p->iter->inputs;
     for (int i = 0; i < operands; i++)
@@ -335,8 +334,7 @@ static void add_offsets(text *t, const plan *p, int first) {
     }
 }
 
-/* How many elements a work-item of a GPU takes as one pack: 16 bytes of the widest operand, if all operands
- * are aligned to their packs. */
+/* GPU: elements per vector, 16 bytes of the widest operand, if all operands are aligned to their vectors. */
 static int pack_size(const plan *p) {
     if (p->layout.kind != LAYOUT_FLAT || p->layout.count < TUNED(false, PACKED_FROM)) return 1;
     size_t widest = 1;
@@ -375,7 +373,7 @@ static void add_body(text *t, const plan *p, const char *formula) {
     }
 }
 
-/* The pack of operand `i`, moved at once, or at the end of the tensor element by element. */
+/* Moves the vector of operand `i` at once or, at the end of the tensor, element by element. */
 static void add_move(text *t, const plan *p, int i, bool load) {
     const char *token = dtype_token(p->iter->operand[i].dtype);
     const char *qualifier = load ? "const " : "";
@@ -394,8 +392,7 @@ static void add_move(text *t, const plan *p, int i, bool load) {
                   memory, i, element, i);
 }
 
-/* GPUs reach their memory's speed with accesses of 16 bytes: a work-item takes `pack` neighbouring elements.
- */
+/* GPUs reach their memory bandwidth with 16-byte accesses: a work-item has `pack` contiguous elements. */
 static void write_packed_kernel(text *t, const plan *p) {
     static const char *const bits[] = {
         [1] = "uchar", [2] = "ushort", [4] = "uint", [8] = "uint2", [16] = "uint4"};
@@ -460,8 +457,8 @@ static void write_kernel(text *t, const plan *p) {
     text_add(t, "}\n");
 }
 
-/* The plan as far as the text depends on it: "pointwise add f32 0 2 1 f32.2.0 f32.2.0 f32.0.0" is compute
- * dtype, kind of layout, dimensions, pack; of each operand the dtype, the access and the constant step. */
+/* The properties that the source depends on: "pointwise add f32 0 2 1 f32.2.0 f32.2.0 f32.0.0" is compute
+ * dtype, layout kind, dimensions, vector size; for each operand dtype, access and constant stride. */
 static void add_plan(text *t, const plan *p) {
     text_addf(t, "pointwise %s %s %d %d %d", p->arity->name, dtype_token(p->compute), p->layout.kind, p->dims,
               p->pack);
@@ -562,7 +559,7 @@ static xpu_status make_kernel(int device, const kernel_spec *spec, const plan *p
     return status;
 }
 
-/* All of it is in the text, so nothing is an option. */
+/* Everything is in the source, so there are no build options. */
 static xpu_status find_kernel(int device, const plan *p, xpu_kernel **kernel) {
     const int operands = p->iter->outputs + p->iter->inputs;
     kernel_spec spec;
@@ -599,7 +596,8 @@ static void fill_values(const plan *p, const xpu_scalar *scalars, xpu_addr *poin
 static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 static inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-/* Work-items in a group: on a processor, which runs a group as a loop, many, but few enough to share out. */
+/* Work-group size: on CPUs, which run a group as a loop, large, but small enough to give every thread some
+ * groups. */
 static size_t group_size(const xpu_device_properties *properties, size_t count) {
     size_t best = properties->type != XPU_DEVICE_CPU ? 256 : count < 65536 ? 1024 : 4096;
     return smaller(best, properties->max_work_group_size);
@@ -637,7 +635,7 @@ static xpu_status run_strided(xpu_stream *stream, xpu_kernel *kernel, const plan
     xpu_range range = {.dims = 1, .groups = {1, 1, 1}, .local = {1, 1, 1}, .work = count * p->arity->cost};
     if (p->layout.kind == LAYOUT_ROWS) {
         size_t inner = (size_t)iter->size[0], rows = count / inner;
-        /* Where an operand runs along dimension 1, tiles keep its cache lines in use. */
+        /* If an operand is contiguous along dimension 1, tiles reuse its cache lines. */
         size_t width = p->layout.turned ? 16 : smaller(group, round_up(inner, 16));
         size_t height =
             smaller(p->layout.turned ? smaller(group / width, (size_t)iter->size[1]) : group / width, rows);
@@ -697,8 +695,7 @@ static xpu_status run(xpu_stream *stream, plan *p, const xpu_scalar *scalars) {
                                          : run_strided(stream, kernel, p, scalars, properties);
 }
 
-/* Does the operation choose among float8 numbers, without a look at them? Then they keep their bits, NaN's
- * too. */
+/* Does the operation only select among float8 values? Then it moves their bits, including those of NaN. */
 static bool moves_float8(xpu_pointwise_op op, xpu_dtype compute, const xpu_iter *iter) {
     if (op != XPU_POINTWISE_WHERE || dtype_class(compute) != DTYPE_CLASS_NARROW) return false;
     const xpu_operand *o = iter->operand;

@@ -13,7 +13,7 @@
 
 typedef struct plan {
     bool backward, planes, lines;
-    int apart; /* elements of local memory for the sums of a plane; 0: they are kept in the result */
+    int apart; /* elements of local memory for a plane's sums; 0: sums are kept in the result */
 } plan;
 
 static xpu_status get_kernel(int device, const xpu_pool *args, const plan *plan, xpu_kernel **kernel) {
@@ -46,8 +46,8 @@ static xpu_status get_kernel(int device, const xpu_pool *args, const plan *plan,
                           name, dtype_token(args->dtype));
 }
 
-/* What a processor gives to one work-item: a plane, or some channels of a batch entry; or lines of the
- * output. */
+/* CPU: work-items of the kernels for planes (a plane, or several channels of a batch entry) and for output
+ * rows. */
 static int64_t plane_tasks(const xpu_pool *args) {
     return args->batch * (args->channels_last ? (args->channels + BLOCK - 1) / BLOCK : args->channels);
 }
@@ -75,7 +75,7 @@ static plan make_plan(const xpu_device_properties *device, const xpu_pool *args,
     return plan;
 }
 
-/* How far windows are apart, in the bits of what is computed in. */
+/* The distance between windows, as bits of the compute type. */
 static uint64_t alpha_of(const xpu_pool *args, int d) {
     const int room = args->in[d] - args->kernel[d], steps = args->out[d] > 1 ? args->out[d] - 1 : 1;
     const double wide = (double)room / steps;

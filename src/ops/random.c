@@ -9,7 +9,7 @@
 #include "xpu/fault.h"
 #include "xpu/graph.h"
 
-/* What random.cl calls them; the first ones are those of xpu_distribution. */
+/* The values of random.cl's DIST; the first ones are in the order of xpu_distribution. */
 static const char *const kinds[] = {"UNIFORM",   "NORMAL",    "LOG_NORMAL",    "EXPONENTIAL", "CAUCHY",
                                     "GEOMETRIC", "BERNOULLI", "PROBABILITIES", "INTEGERS",    "INTEGERS64",
                                     "DROPOUT",   "GAMMA",     "POISSON",       "BINOMIAL"};
@@ -20,7 +20,7 @@ typedef struct draw {
     bool wide; /* computed in fp64 */
     uint64_t a, b;
     uint64_t seed, counter;
-    const char *demand; /* of the input's numbers; an assertion's text, or NULL */
+    const char *demand; /* condition on the input's values, text of an assertion, or NULL */
 } draw;
 
 static bool contiguous(const xpu_iter *iter) {
@@ -100,7 +100,7 @@ static xpu_status run(xpu_stream *stream, xpu_generator *generator, const xpu_it
     if (!contiguous(iter) && !iter_fits_32bit(iter))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: a tensor with strides of 2^31 bytes or more", function);
     uint64_t offset;
-    /* Rejection takes what it needs; that one element needs more than 1,024 words isn't to be expected. */
+    /* Rejection sampling reserves 1,024 words per element; needing more is practically impossible. */
     const bool integers = d->kind == KIND_INTEGERS || d->kind == KIND_INTEGERS64;
     const uint64_t words = d->kind >= KIND_GAMMA ? 1024 : integers ? 12 : d->wide ? 8 : 4;
     XPU_TRY(xpu_graph_reserve(stream, generator, words, &d->seed, &offset));

@@ -8,7 +8,7 @@
 #define GROUP 256 /* work-items */
 #define MOST_LANES 64
 
-/* What the kernel calls the elements: where it only copies, all of one size are the same. */
+/* The kernel's dtype: modes that only copy share kernels between dtypes of one size. */
 static xpu_status element_dtype(const xpu_device_properties *device, const xpu_resample *args, bool backward,
                                 xpu_dtype *dtype) {
     const bool pads = args->kind == XPU_RESAMPLE_REFLECT || args->kind == XPU_RESAMPLE_REPLICATE;

@@ -9,7 +9,7 @@
 
 typedef enum filter_kernel { FILTER_FORWARD, FILTER_TOTALS, FILTER_BACKWARD } filter_kernel;
 
-/* One dimension on the way. */
+/* The resampling of one dimension. */
 typedef struct step {
     int dimension;
     const void *from;
@@ -40,7 +40,7 @@ static xpu_status get_kernel(int device, const xpu_resample *args, const step *s
                           dtype_token(args->dtype));
 }
 
-/* The tensor's sizes while dimensions are at `size`: what lies outside of dimension d and within it. */
+/* Products of the current sizes outside and inside of dimension d. */
 static void around(const xpu_resample *args, const int *size, int d, int64_t *outer, int64_t *inner) {
     *outer = args->batch * (args->channels_last ? 1 : args->channels);
     *inner = args->channels_last ? args->channels : 1;
@@ -90,7 +90,7 @@ static xpu_status launch(xpu_stream *stream, const xpu_resample *args, const ste
     return workspace_done(totals, status);
 }
 
-/* The last dimension first, and its gradient last. What lies between the dimensions is not rounded. */
+/* Forward resamples the last dimension first, backward last. Intermediate results are not rounded. */
 static xpu_status run(xpu_stream *stream, const xpu_resample *args, bool backward, const void *from,
                       void *to) {
     const xpu_device_properties *device;

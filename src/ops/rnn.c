@@ -76,7 +76,7 @@ xpu_status xpu_rnn_cell_backward(xpu_stream *stream, const xpu_rnn_cell_grad *g)
 
 enum { THREADS = 256 };
 
-/* How a net's steps are computed. */
+/* Execution plan of a network's steps. */
 typedef struct step_plan {
     int rows, units;      /* of a work-group */
     int side, side_units; /* of a work-item, without matrix units */
@@ -88,9 +88,9 @@ typedef struct step_plan {
 
 static int64_t gates_of(xpu_rnn_kind kind) { return kind == XPU_RNN_LSTM ? 4 : kind == XPU_RNN_GRU ? 3 : 1; }
 
-/* The largest part of rows and units a work-group with which every compute unit has one. Backward a unit has
- * one column, and as many operations go through both operands best where they are alike; without matrix units
- * two groups of a compute unit then wait for memory by turns. */
+/* The largest tile (rows x hidden units) that still gives every compute unit a work-group. Backward, a unit
+ * has one column, and square tiles are most efficient; without a matrix engine, two groups per compute unit
+ * hide memory latency. */
 static void choose_tile(const xpu_device_properties *properties, const xpu_rnn *net, int parts,
                         step_plan *plan) {
     static const struct {
@@ -158,7 +158,7 @@ static xpu_status plan_steps(int device, const xpu_rnn *net, bool backward, cons
                           backward ? " backward" : "", xpu_dtype_name(net->dtype));
 }
 
-/* A step's rows, and where they begin among all steps'. */
+/* The rows of a time step: number, and first row among all steps. */
 typedef struct span {
     int64_t rows, begin;
 } span;
@@ -168,13 +168,13 @@ static int64_t rows_at(const xpu_rnn *net, int64_t t) {
     return net->step_rows ? net->step_rows[t] : net->rows;
 }
 
-/* Step `t`, which lies after `beside` in memory (towards 1) or before it (-1). */
+/* The span of step `t`, which follows (towards = 1) or precedes (-1) `beside` in memory. */
 static span span_at(const xpu_rnn *net, int64_t t, span beside, int towards) {
     const int64_t rows = rows_at(net, t);
     return (span){rows, towards > 0 ? beside.begin + beside.rows : beside.begin - rows};
 }
 
-/* The first step of a walk in that direction. */
+/* The first step in that direction. */
 static span first_span(const xpu_rnn *net, int towards) {
     span last = {0, 0};
     const int64_t end = towards > 0 ? 1 : net->steps;
@@ -182,7 +182,7 @@ static span first_span(const xpu_rnn *net, int towards) {
     return last;
 }
 
-/* `width` numbers a row. */
+/* Address of the span's rows of `width` elements. */
 static xpu_addr rows_from(const void *of, span step, int64_t width, size_t size) {
     return of ? XPU_ADDR(of) + (uint64_t)(step.begin * width) * size : 0;
 }
@@ -200,7 +200,7 @@ static xpu_status forward(xpu_stream *stream, const xpu_rnn_forward_args *args, 
     const xpu_rnn *net = &args->net;
     const int towards = net->reverse ? -1 : 1;
     const int64_t width = net->hidden, gates = plan->gates * width;
-    const bool one = cells != net->cells; /* one step's cells do for all */
+    const bool one = cells != net->cells; /* one step's cells are reused by all steps */
     rnn_step_params p = {.hidden = width,
                          .depth = width,
                          .weight = XPU_ADDR(net->weight),
@@ -261,7 +261,8 @@ static xpu_status backward(xpu_stream *stream, const xpu_rnn_backward_args *args
     const void *hidden_gates = gru ? args->grad_hidden_gates : args->grad_gates;
     span taken = {0, 0}, step = first_span(net, towards);
     int64_t t = net->reverse ? 0 : net->steps - 1;
-    for (int64_t i = 0; i <= net->steps; i++) { /* the last one: only the initial states */
+    for (int64_t i = 0; i <= net->steps;
+         i++) { /* the last iteration only computes gradients of the initial states */
         const span old = span_at(net, t += towards, step, towards);
         p.rows = step.rows, p.taken = taken.rows, p.old_rows = old.rows;
         p.depth = taken.rows ? gates : 0;
@@ -281,7 +282,7 @@ static xpu_status backward(xpu_stream *stream, const xpu_rnn_backward_args *args
     return XPU_SUCCESS;
 }
 
-/* The hidden weights, so that a unit's column lies along the depth. */
+/* Transposes the hidden weights, so that a unit's column is contiguous along the depth. */
 static xpu_status transpose(xpu_stream *stream, const xpu_rnn *net, int64_t rows, void *to) {
     const int64_t size = (int64_t)xpu_dtype_size(net->dtype);
     const xpu_iter iter = {.outputs = 1,

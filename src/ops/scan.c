@@ -52,7 +52,7 @@ static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtyp
     spec_pack(&spec, "entry", entry, 8);
     spec_dtype(&spec, "IN", in);
     spec_dtype(&spec, "OUT", out);
-    /* Sums, products and logarithms of sums have twice the digits: on processors those of fp64. */
+    /* Sums, products and logsumexp use double-word arithmetic; on CPUs fp64. */
     const bool real = dtype_class(out) == 'f', twice = real || dtype_class(out) == 'c';
     const bool wide = real && !row->indexed && properties->type == XPU_DEVICE_CPU && properties->has_fp64;
     spec_follows(&spec, "A=", dtype_computed(wide ? XPU_FLOAT64 : out));
@@ -124,7 +124,7 @@ xpu_status xpu_scan(xpu_stream *stream, xpu_scan_op op, const xpu_tensor *out, c
     bool cpu = properties->type == XPU_DEVICE_CPU;
     int64_t units = (int64_t)properties->max_compute_units;
     uint64_t work = (uint64_t)(p.walk.rows * p.length) * 4;
-    /* A processor goes along its rows one by one, unless they lie side by side. */
+    /* CPUs scan rows one by one, unless adjacent rows are contiguous. */
     bool side_by_side = row_dims > 0 && p.walk.stride[0][0] == 1 && p.walk.size[0] >= 16;
     bool by_itself = cpu && op != XPU_SCAN_LOGSUMEXP;
     bool columns = p.length < 16 || (p.walk.rows >= units * (cpu ? 32 : 512) && (side_by_side || !by_itself));

@@ -47,7 +47,7 @@ static xpu_status check(xpu_stream *stream, xpu_dtype dtype, int64_t rows, int64
     return XPU_SUCCESS;
 }
 
-/* Each digit by two launches: counted by all groups, chosen by one a row. */
+/* Two launches per digit: all work-groups count, one per row picks. */
 static xpu_status select_split(xpu_stream *stream, int which, xpu_dtype dtype, select_params *p) {
     const size_t states = (size_t)p->rows * sizeof(select_state);
     const size_t counts = (size_t)p->rows * SELECT_COUNTS * sizeof(uint32_t);

@@ -32,7 +32,7 @@ static int power_above(int64_t n) {
     return p;
 }
 
-/* Tiles of `p->width` columns that fit into registers, or chunks of them. */
+/* Plans tiles of `p->width` columns that fit into registers, or chunks of them. */
 static void plan_tiles(const xpu_device_properties *device, const xpu_softmax *args, plan *p) {
     const size_t in = xpu_dtype_size(args->input_dtype), out = xpu_dtype_size(args->output_dtype);
     const int64_t least = TILE_BYTES / (int64_t)(in < out ? in : out);
@@ -133,7 +133,8 @@ static xpu_status get_kernel(int device, const xpu_softmax *args, const plan *p,
                           name, dtype_token(in));
 }
 
-/* `columns` columns in tiles, each of one outer. Chunks take two launches, and memory for what they find. */
+/* Runs tiles of columns, each within one outer. Chunks take two launches and scratch memory for partial
+ * results. */
 static xpu_status run_tiles(xpu_stream *stream, const xpu_device_properties *device, const xpu_softmax *args,
                             const plan *p, uint64_t work, xpu_kernel *kernel, softmax_params *params) {
     params->width = (uint32_t)p->width;

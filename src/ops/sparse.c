@@ -30,7 +30,7 @@ static xpu_range over(int64_t count, uint64_t work) {
     return (xpu_range){1, {(size_t)((count + GROUP - 1) / GROUP)}, {GROUP}, work};
 }
 
-/* Rows that are worth it get groups of their own, so that lanes lie side by side in a row. */
+/* Wide rows get work-groups of their own, so that lanes access contiguous elements. */
 static bool is_wide(int64_t width) { return width >= 16; }
 
 static xpu_range over_rows(int64_t rows, int64_t width, uint64_t work) {
@@ -149,7 +149,7 @@ xpu_status xpu_sparse_product(xpu_stream *stream, const xpu_sparse_product_args 
                                       .in_column = a->in_stride[1]};
     product_scalar(a->dtype, &a->alpha, p.alpha);
     product_scalar(a->dtype, &a->beta, p.beta);
-    /* How many elements the rows have lies in device memory. */
+    /* The number of elements per row is in device memory. */
     const xpu_range range = over_rows(a->rows, a->width, (uint64_t)(a->rows * a->width) * 32);
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }

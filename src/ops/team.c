@@ -63,7 +63,7 @@ row_plan plan_row(const xpu_device_properties *device, int64_t length, size_t wi
         if (lanes == 32 && device->vendor_id == XPU_VENDOR_NVIDIA) p.team.teams = WARPS_IN_GROUP;
     }
     int64_t elements = (length + p.team.lanes - 1) / p.team.lanes;
-    const bool whole = length % p.team.lanes == 0; /* no masks: twice as many are worth it */
+    const bool whole = length % p.team.lanes == 0; /* no masks: twice as many elements pay off */
     if (elements <= TUNED(host || p.team.subgroup, HELD) * (host && whole ? 2 : 1)) {
         p.registers = power_above(elements);
         if (p.registers < p.pack) p.registers = p.pack;
@@ -79,7 +79,7 @@ const char *pack_type(int pack, xpu_dtype dtype) {
     case 4: return "uint";
     case 8: return "uint2";
     case 16: return "uint4";
-    default: return "uchar"; /* of no use: elements are moved one by one */
+    default: return "uchar"; /* unused: elements are moved one by one */
     }
 }
 
