@@ -1,5 +1,5 @@
 /* xpu/dlpack.h: DLPack 1 (https://dmlc.github.io/dlpack), the exchange format of array libraries. Declares
- *     its structs, unless <dlpack/dlpack.h> was included before, and converts to and from package tensors.
+ * its structs, unless <dlpack/dlpack.h> was included before, and converts to and from package tensors.
  *
  *     DLManagedTensorVersioned *given = …;  // from PyTorch, NumPy, JAX, …
  *     xpu_package_tensor in, out = {0};

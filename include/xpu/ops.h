@@ -1,5 +1,5 @@
 /* xpu/ops.h: types shared by all operations. Each family has its own header in xpu/ops/ (pointwise.h,
- *     reduce.h, …).
+ * reduce.h, …).
  *
  * Operations submit work to a stream and return.
  * Results follow PyTorch: fp16 and bf16 are computed in fp32, integers wrap around, float to integer casts

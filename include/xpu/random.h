@@ -1,5 +1,5 @@
 /* xpu/random.h: counter-based random generator, Philox 4x32-10 (Salmon et al., "Parallel random numbers: as
- *     easy as 1, 2, 3", SC 2011).
+ * easy as 1, 2, 3", SC 2011).
  *
  * A generator is a seed and an offset. A launch that draws random numbers reserves a range of offsets. Its
  * work-item i runs Philox with the seed as key on the counters (offset / 4 + round, i). The same seed,

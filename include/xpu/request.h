@@ -1,5 +1,5 @@
 /* xpu/request.h: build requests: descriptions of the kernels that operations build on first use, to build
- *     them ahead of time.
+ * them ahead of time.
  *
  * A request is a line of text that describes a kernel's build parameters, not its source. It remains valid
  * as long as the library has an operation that requests such a kernel, on other devices of the same kind

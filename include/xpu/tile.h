@@ -56,7 +56,7 @@ typedef struct xpu_tile_target {
 } xpu_tile_target;
 
 /* A target by name: "cpu"; Intel GPUs by the names of Intel's offline compiler ("bmg", "lnl", "pvc", "ptl",
- *     "dg2", "mtl", "arl-h", "tgllp", "adl-p"); "nvidia"; "generic" (OpenCL 3 without optional features).
+ * "dg2", "mtl", "arl-h", "tgllp", "adl-p"); "nvidia"; "generic" (OpenCL 3 without optional features).
  *
  * Errors: XPU_ERROR_INVALID_ARGUMENT for other names; xpu_last_error() lists the valid ones. */
 XPU_API xpu_status xpu_tile_target_find(const char *name, xpu_tile_target *target);

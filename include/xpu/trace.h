@@ -42,8 +42,7 @@ enum { XPU_ACCESSES_MAX = 64 };
 typedef int (*xpu_access_lister)(const void *of, xpu_access *accesses);
 
 /* One submission. It holds what is needed to submit it again: kernel, range and parameters; addresses and
- * sizes;
- * function and context. Valid only during the callback. */
+ * sizes; function and context. Valid only during the callback. */
 typedef struct xpu_work {
     xpu_work_kind kind;
     xpu_stream *stream;

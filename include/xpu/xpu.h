@@ -1,5 +1,5 @@
 /* xpu/xpu.h: includes all of libxpu, except the operations (one header per family in xpu/ops/) and
- *     xpu/dlpack.h. */
+ * xpu/dlpack.h. */
 #ifndef XPU_XPU_H
 #define XPU_XPU_H
 

@@ -1,4 +1,4 @@
-/* xpu/ops/cat.h: several pieces of memory laid side by side. */
+/* xpu/ops/cat.h: concatenation. */
 #ifndef XPU_OPS_CAT_H
 #define XPU_OPS_CAT_H
 
@@ -8,14 +8,16 @@
 extern "C" {
 #endif
 
-/* One input: rows of `row_size` bytes without gaps, that go to byte `offset` of each row of the output. */
+/* One input: contiguous rows of `row_size` bytes, copied to byte `offset` of each output row. */
 typedef struct xpu_cat_input {
     const void *data;
     int64_t row_size, offset;
 } xpu_cat_input;
 
-/* Copies every input into `out`, `rows` rows of `row_size` bytes without gaps. Inputs of row size 0 are
- * nothing. No input overlaps the output or another's place in it. */
+/* Concatenates the inputs into `out`: `rows` contiguous rows of `row_size` bytes.
+ *
+ * Inputs of row size 0 are ignored. An input must not overlap the output, and the inputs' destinations must
+ * not overlap. */
 XPU_API xpu_status xpu_cat(xpu_stream *stream, void *out, int64_t rows, int64_t row_size,
                            const xpu_cat_input *inputs, int count);
 

@@ -1,10 +1,9 @@
 /* xpu/ops/nms.h: non-maximum suppression; torchvision's nms.
  *
- * boxes [count, 4], contiguous, in the order in which they are preferred (by descending score): x, y of one
- * corner, x, y of the other, the first ones not greater. fp16, bf16, fp32, fp64; computed in fp32 (fp64 for
- * fp64). keep [count], bytes: 1 for a box unless one before it that is kept has more in common with it than
- * `threshold`, the common area by that of both together. Boxes without area have nothing in common with any
- * (0 by 0 isn't more). */
+ * boxes [count, 4]: contiguous, sorted by descending score; x1, y1, x2, y2 with x1 <= x2 and y1 <= y2.
+ * keep [count]: bytes; 1 for a box unless a kept box before it overlaps it with an IoU above `threshold`.
+ * Boxes of area 0 have an IoU of 0 with every box.
+ * Dtypes: fp16, bf16, fp32, fp64; computed in fp32 (fp64 for fp64). */
 #ifndef XPU_OPS_NMS_H
 #define XPU_OPS_NMS_H
 

@@ -1,8 +1,8 @@
-/* xpu/ops/optim.h: optimiser steps over many parameters in one launch.
+/* xpu/ops/optim.h: optimizer steps over many parameters in one launch.
  *
- * Each function takes rows, one a parameter, whose last member the library uses for itself. All tensors of
- * a call have one dtype (f16, bf16, f32, f64), lie without gaps and in the same order of elements within a
- * row. Halves are computed in fp32. The rows are read during the call only. */
+ * rows: one per parameter, read during the call only. The last member of a row is reserved for the library.
+ * Dtypes: one of f16, bf16, f32, f64 for all tensors of a call; f16 and bf16 are computed in fp32.
+ * Layout: tensors are dense, with the same order of elements within a row. */
 #ifndef XPU_OPS_OPTIM_H
 #define XPU_OPS_OPTIM_H
 
@@ -12,9 +12,11 @@
 extern "C" {
 #endif
 
-/* What all optimisers take. `lr_tensor`, when not NULL, is a float on the device that counts instead of
- * `lr`. `grad_scale` divides the gradients, which are written back divided; a nonzero `found_inf` makes the
- * step do nothing. Both are floats on the device, or NULL. */
+/* Options of all optimizers.
+ *
+ * lr_tensor: a float on the device that replaces `lr`, or NULL.
+ * grad_scale: a float on the device, or NULL. Gradients are divided by it, and written back divided.
+ * found_inf: a float on the device, or NULL. If nonzero, the step does nothing. */
 typedef struct xpu_step_options {
     double lr, weight_decay;
     const float *lr_tensor, *grad_scale, *found_inf;
@@ -24,7 +26,7 @@ typedef struct xpu_step_options {
 typedef struct xpu_adam_row {
     void *param, *grad, *exp_avg, *exp_avg_sq;
     void *max_exp_avg_sq; /* with amsgrad only */
-    const float *step;    /* how many steps were taken, this one included; on the device */
+    const float *step;    /* number of steps including this one; on the device */
     int64_t count;        /* elements */
     uint64_t reserved;
 } xpu_adam_row;
@@ -32,7 +34,7 @@ typedef struct xpu_adam_row {
 typedef struct xpu_adam_options {
     xpu_step_options step;
     double beta1, beta2, eps;
-    bool decoupled; /* AdamW: weight decay acts on the parameter, not on the gradient */
+    bool decoupled; /* AdamW: weight decay applies to the parameter, not the gradient */
     bool amsgrad;
 } xpu_adam_options;
 
@@ -51,7 +53,7 @@ typedef struct xpu_sgd_options {
     xpu_step_options step;
     double momentum, dampening;
     bool nesterov;
-    bool first_step; /* the momentum buffer holds nothing yet: it becomes the gradient */
+    bool first_step; /* the momentum buffer is uninitialized: it becomes the gradient */
 } xpu_sgd_options;
 
 /* b ← μ b + (1-τ) g;  p ← p - lr · (nesterov ? g + μ b : b) */
@@ -75,13 +77,15 @@ typedef struct xpu_unscale_row {
     uint64_t reserved;
 } xpu_unscale_row;
 
-/* Multiplies every gradient by `inv_scale` and writes 1 to `found_inf` when one was not finite before. Both
- * are floats on the device. */
+/* Multiplies all gradients by `inv_scale`, and writes 1 to `found_inf` if any was not finite. Both are
+ * floats on the device. */
 XPU_API xpu_status xpu_unscale(xpu_stream *stream, xpu_dtype dtype, xpu_unscale_row *rows, int64_t count,
                                const float *inv_scale, float *found_inf);
 
-/* After a step: the scale shrinks by `backoff` if an infinity was found, else grows by `growth` every
- * `interval` steps, unless it would become infinite. All on the device. */
+/* Updates the loss scale after a step. All on the device.
+ *
+ * If an infinity was found, the scale is multiplied by `backoff`; else, every `interval` steps, by `growth`,
+ * unless it would become infinite. */
 XPU_API xpu_status xpu_update_scale(xpu_stream *stream, float *scale, int32_t *growth_tracker,
                                     const float *found_inf, double growth, double backoff, int interval);
 

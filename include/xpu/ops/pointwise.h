@@ -1,7 +1,7 @@
-/* xpu/ops/pointwise.h: operations that compute each output element from the input elements at the same place.
+/* xpu/ops/pointwise.h: elementwise operations.
  *
- * The operations are the lines of tables/pointwise.def, which says of each what it computes, how many
- * inputs, outputs and scalars it takes and for which dtypes it is defined. */
+ * The operations are the entries of tables/pointwise.def: formula, numbers of inputs, outputs and scalars,
+ * and dtypes. */
 #ifndef XPU_OPS_POINTWISE_H
 #define XPU_OPS_POINTWISE_H
 
@@ -21,25 +21,24 @@ typedef enum xpu_pointwise_op {
 
 /* Computes `op` for every element of `iter`.
  *
- * `compute` is what PyTorch calls the common dtype: each input is read in its own dtype and converted to
- * `compute` (fp16 and bf16 are then widened to fp32; a CPU scalar is not rounded to a half on the way), the
- * result is rounded to `compute` and converted to the output's own dtype. Inputs that the table marks as
- * masks are read as booleans, outputs that it marks boolean or real are what it says.
- *
- * `scalars` are the operation's parameters in the order of the table, converted to what `compute` is
- * computed in; `scalar_count` must be what the table says.
- *
- * An output may share its memory with an input if both have the same strides and element size. Nothing is
- * allocated. Errors: XPU_ERROR_INVALID_ARGUMENT for wrong numbers of operands or scalars,
- * XPU_ERROR_NOT_SUPPORTED when the operation isn't defined for `compute` or the device lacks a type. */
+ * compute: PyTorch's common dtype. Inputs are converted to it; fp16 and bf16 are then widened to fp32, and a
+ *     CPU scalar is not rounded to them first. The result is rounded to `compute`, then converted to the
+ *     output's dtype. Inputs marked as masks in the table are read as booleans; outputs marked boolean or
+ *     real have that dtype.
+ * scalars: the operation's parameters in table order, converted to the type of computation. scalar_count
+ *     must match the table.
+ * Aliasing: an output may be an input if both have the same strides and element size.
+ * Allocates nothing.
+ * Errors: XPU_ERROR_INVALID_ARGUMENT for a wrong number of operands or scalars.
+ * XPU_ERROR_NOT_SUPPORTED if the operation is not defined for `compute`, or the device lacks a type. */
 XPU_API xpu_status xpu_pointwise(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype compute,
                                  const xpu_iter *iter, const xpu_scalar *scalars, int scalar_count);
 
-/* The operation's name ("add"), or NULL for a number that is none. */
+/* The operation's name ("add"), or NULL for an invalid number. */
 XPU_API const char *xpu_pointwise_name(xpu_pointwise_op op);
-/* How many operands and scalars it takes. */
+/* Numbers of operands and scalars. */
 XPU_API xpu_status xpu_pointwise_arity(xpu_pointwise_op op, int *outputs, int *inputs, int *scalars);
-/* True when the table defines `op` for `compute`. */
+/* True if the table defines `op` for `compute`. */
 XPU_API bool xpu_pointwise_defined(xpu_pointwise_op op, xpu_dtype compute);
 
 #ifdef __cplusplus

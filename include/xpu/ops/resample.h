@@ -1,11 +1,12 @@
-/* xpu/ops/resample.h: interpolation to another size, with or without a filter against aliasing, and padding
- * by reflection or replication, over one to three dimensions, with gradients.
+/* xpu/ops/resample.h: interpolation, with or without antialiasing, and reflection and replication padding,
+ * over one to three dimensions, with gradients.
  *
- * Tensors are contiguous [batch, channels, depth, height, width], or with channels_last [batch, depth,
- * height, width, channels]; fewer dimensions have size 1 in front. Dtypes are fp16, bf16, fp32, fp64;
- * computed in fp32 (fp64 for fp64). Besides, padding forward takes every dtype, its gradient complex numbers,
- * and nearest and filters forward uint8, which filters round once, at the end. Gradients come out the same
- * each time. */
+ * Shapes: contiguous [batch, channels, depth, height, width] or, with channels_last, [batch, depth, height,
+ *     width, channels]. Missing dimensions are leading ones of size 1.
+ * Dtypes: fp16, bf16, fp32, fp64; computed in fp32 (fp64 for fp64).
+ * - Padding: forward every dtype, backward complex ones too.
+ * - Nearest and filters: forward uint8 too; filters round once, at the end.
+ * Gradients are deterministic. */
 #ifndef XPU_OPS_RESAMPLE_H
 #define XPU_OPS_RESAMPLE_H
 
@@ -20,10 +21,11 @@ typedef enum xpu_resample_kind {
     XPU_RESAMPLE_NEAREST_EXACT, /* floor((o + 1/2) · scale) */
     XPU_RESAMPLE_LINEAR,
     XPU_RESAMPLE_CUBIC,
-    XPU_RESAMPLE_REFLECT,   /* padding: `before` elements in front, mirrored at the first and last */
-    XPU_RESAMPLE_REPLICATE, /* padding by the first and last */
-    /* Filters as wide as an output position is in the input, and at least 1, 2 or 3 input positions to each
-     * side; weights add up to 1. Pillow's: a triangle, Keys' cubic with a = -1/2, Lanczos' window of 3. */
+    XPU_RESAMPLE_REFLECT, /* padding: `before` elements in front, mirrored about the first and last element */
+    XPU_RESAMPLE_REPLICATE, /* padding with the first and last element */
+    /* Antialiasing filters as in Pillow: triangle, Keys' cubic with a = -1/2, Lanczos with 3 lobes. The
+     * support on each side is at least 1, 2 or 3 input elements, and scales with the downsampling factor.
+     * Weights sum to 1. */
     XPU_RESAMPLE_FILTER_LINEAR,
     XPU_RESAMPLE_FILTER_CUBIC,
     XPU_RESAMPLE_FILTER_LANCZOS
@@ -35,9 +37,9 @@ typedef struct xpu_resample {
     bool channels_last;
     xpu_dtype dtype;
     xpu_resample_kind kind;
-    bool align_corners; /* linear, cubic: position o is at o · scale, else at (o + 1/2) · scale - 1/2 */
-    double scale[3];    /* input positions an output position */
-    int before[3];      /* padding in front; negative cuts off */
+    bool align_corners; /* linear, cubic: output o samples o · scale, else (o + 1/2) · scale - 1/2 */
+    double scale[3];    /* input elements per output element */
+    int before[3];      /* padding in front; negative values crop */
 } xpu_resample;
 
 XPU_API xpu_status xpu_resample_forward(xpu_stream *stream, const xpu_resample *args, const void *input,

@@ -1,7 +1,7 @@
-/* xpu/ops/rnn.h: recurrent nets: the pointwise part of LSTM and GRU cells, after the two matrix products, and
- * a layer's whole sequence in one direction.
+/* xpu/ops/rnn.h: recurrent networks: the elementwise part of LSTM and GRU cells, after the two matrix
+ * products; and whole sequences of one layer in one direction.
  *
- * Cells. Shapes, with N rows and H hidden units; contiguous; one floating dtype, halves computed in fp32.
+ * Cells: N rows, H hidden units; contiguous; one floating dtype, fp16 and bf16 computed in fp32.
  *
  * LSTM. Gates N x 4H in the order input, forget, cell, output; the state is cx.
  *     i, f, o = sigmoid(input_gates + hidden_gates + biases), g = tanh(…)
@@ -20,10 +20,10 @@
 extern "C" {
 #endif
 
-/* Plain nets, hy = tanh or relu(input + hidden), are for sequences only. */
+/* TANH and RELU are plain networks, hy = f(input + hidden), for sequences only. */
 typedef enum xpu_rnn_kind { XPU_RNN_LSTM, XPU_RNN_GRU, XPU_RNN_TANH, XPU_RNN_RELU } xpu_rnn_kind;
 
-/* Biases are as long as a row of gates, both or none (NULL). state, hy and cy are N x H. */
+/* Biases have the length of a row of gates; both or none (NULL). state, hy, cy: N x H. */
 typedef struct xpu_rnn_cell {
     xpu_rnn_kind kind;
     xpu_dtype dtype;
@@ -33,9 +33,10 @@ typedef struct xpu_rnn_cell {
 } xpu_rnn_cell;
 XPU_API xpu_status xpu_rnn_cell_forward(xpu_stream *stream, const xpu_rnn_cell *cell);
 
-/* LSTM: of grad_hy and grad_cy either may be NULL; cx, cy and the workspace are the forward call's;
- * grad_input_gates receives the gradient of both kinds of gates, and grad_hidden_gates is not used.
- * GRU: only grad_hy and the workspace are read. grad_state is N x H. */
+/* LSTM: reads cx, cy and the workspace of the forward call. grad_hy or grad_cy may be NULL. grad_input_gates
+ *     receives the gradient of both kinds of gates; grad_hidden_gates is ignored.
+ * GRU: reads grad_hy and the workspace only.
+ * grad_state: N x H. */
 typedef struct xpu_rnn_cell_grad {
     xpu_rnn_kind kind;
     xpu_dtype dtype;
@@ -47,38 +48,47 @@ XPU_API xpu_status xpu_rnn_cell_backward(xpu_stream *stream, const xpu_rnn_cell_
 
 /* --- sequences ---
  *
- * A layer in one direction: the recurrent products and the cells of all steps, one launch a step. G is the
- * number of gates: 4 (LSTM), 3 (GRU), 1. Time's N rows of states and gates lie one step after the other,
- * contiguous: of `rows` each, or as many as `step_rows` says, which never grow, as in packed sequences; a row
- * that ends early, or begins late in reverse, has its own last or first step. One floating dtype, halves
- * computed in fp32. For devices that plan as GPUs do: each step waits for the one before. */
+ * A layer in one direction: recurrent products and cells of all steps, one launch per step, as each step
+ * depends on the previous one. For devices with the GPU policy (xpu/policy.h).
+ *
+ * G: number of gates: 4 (LSTM), 3 (GRU), 1.
+ * N: rows of states and gates of all steps, contiguous, one step after another. A step has `rows` rows, or
+ *     as many as step_rows says, which must not increase (packed sequences). A row that ends early, or in
+ *     reverse starts late, has its own last or first step.
+ * Dtypes: one floating dtype, fp16 and bf16 computed in fp32. */
 typedef struct xpu_rnn {
     xpu_rnn_kind kind;
     xpu_dtype dtype;
-    bool reverse;                /* the last step first */
-    int64_t steps, rows, hidden; /* rows: of the first step, and of the initial states; none is 0 */
-    const int64_t *step_rows;    /* `steps` numbers on the host, or NULL: `rows` each */
-    const void *weight;          /* GH x H, of the hidden state */
+    bool reverse;                /* from the last step to the first */
+    int64_t steps, rows, hidden; /* rows: of the first step and of the initial states; none is 0 */
+    const int64_t *step_rows;    /* `steps` values in host memory, or NULL: `rows` each */
+    const void *weight;          /* GH x H, applied to the hidden state */
     const void *hx, *cx;         /* rows x H; cx: LSTM */
     void *y;                     /* N x H: all hidden states */
-    void *gates;                 /* N x GH: of LSTM and GRU, as the forward call leaves them */
-    void *cells;                 /* N x H: likewise; of fp64 where the dtype is, else fp32 */
+    void *gates;                 /* N x GH: LSTM and GRU, as forward leaves them */
+    void *cells;                 /* N x H: likewise; fp64 if the dtype is, else fp32 */
 } xpu_rnn;
 
-/* Forward: `gates` has the input's products with their bias, and, with `keep`, receives the gates, which
- * gradients want, and `cells` (LSTM: c; GRU: the new gate's hidden part) is written. Without `keep`, or for
- * plain nets, `cells` may be NULL. The last hidden (and cell) state of each row goes to hy (and cy). */
+/* Forward.
+ *
+ * gates: on input, the products of the layer input with their bias. With `keep`, receives the gates for
+ *     backward.
+ * cells: with `keep`, receives LSTM's c or GRU's hidden part of the new gate. May be NULL otherwise, and for
+ *     plain networks.
+ * hy, cy: the last hidden (and cell) state of each row. */
 typedef struct xpu_rnn_forward_args {
     xpu_rnn net;
-    const void *bias; /* of the hidden gates, GH long, or NULL */
+    const void *bias; /* of the hidden gates, length GH, or NULL */
     bool keep;
     void *hy, *cy; /* cy: LSTM */
 } xpu_rnn_forward_args;
 XPU_API xpu_status xpu_rnn_forward(xpu_stream *stream, const xpu_rnn_forward_args *args);
 
-/* Gradients of all gates and of the initial states, from those of y, hy and cy, each of which may be NULL.
- * Those of the weights are products: of grad_gates with the input, and of grad_hidden_gates (GRU; else
- * grad_gates) with `states`, N x H, which receives what each step began with. */
+/* Gradients of all gates and of the initial states from those of y, hy and cy, each of which may be NULL.
+ *
+ * states: N x H; receives the state that each step starts with.
+ * Weight gradients: products that the caller computes, of grad_gates with the input, and of
+ *     grad_hidden_gates (GRU; else grad_gates) with `states`. */
 typedef struct xpu_rnn_backward_args {
     xpu_rnn net;
     const void *grad_y, *grad_hy, *grad_cy;

@@ -1,19 +1,24 @@
-/* xpu/ops/roi.h: regions of images, each brought to rows x columns bins, with gradients; torchvision's
- * roi_align, roi_pool, ps_roi_align and ps_roi_pool.
+/* xpu/ops/roi.h: region of interest pooling, with gradients; torchvision's roi_align, roi_pool, ps_roi_align
+ * and ps_roi_pool.
  *
- * image [images, channels, height, width], regions [regions, 5] (the image's number; x, y of one corner, x, y
- * of the other, times `scale` in elements of the image), output [regions, planes, rows, columns], all
- * contiguous and of one dtype: fp16, bf16, fp32, fp64; computed in fp32 (fp64 for fp64).
+ * Shapes, contiguous:
+ *     image   [images, channels, height, width]
+ *     regions [regions, 5]
+ *     output  [regions, planes, rows, columns]
+ * A region is an image number, x and y of one corner, and x and y of the other. Coordinates times `scale`
+ * are in elements of the image.
+ * Dtypes: one of fp16, bf16, fp32, fp64; computed in fp32 (fp64 for fp64).
  *
- *   XPU_ROI_ALIGN     mean of samples x samples places of a bin, each interpolated from four elements (He et
- * al., Mask R-CNN, arXiv:1703.06870); outside of the image they are 0. planes = channels XPU_ROI_POOL the
- * largest of the whole elements that a bin touches (Girshick, Fast R-CNN, arXiv:1504.08083), 0 where there
- * are none; NaN is passed over. planes = channels XPU_ROI_PS_ALIGN, XPU_ROI_PS_POOL the same samples, and the
- * mean of whole elements, where each bin reads a channel of its own: plane * rows * columns + row * columns +
- * column (Dai et al., R-FCN, arXiv:1605.06409)
+ * XPU_ROI_ALIGN: mean of samples x samples bilinear samples per bin; 0 outside the image. planes = channels.
+ *     (He et al., Mask R-CNN, arXiv:1703.06870)
+ * XPU_ROI_POOL: maximum of all elements that a bin touches; 0 if none; NaN is ignored. planes = channels.
+ *     (Girshick, Fast R-CNN, arXiv:1504.08083)
+ * XPU_ROI_PS_ALIGN, XPU_ROI_PS_POOL: position-sensitive: the same samples, or the mean of whole elements.
+ *     Each bin reads its own channel, plane * rows * columns + row * columns + column. (Dai et al., R-FCN,
+ *     arXiv:1605.06409)
  *
- * A region of an image that isn't there gives 0 and is reported (xpu/fault.h). Of a region with coordinates
- * that aren't finite the numbers are unspecified, and nothing else is read or written. */
+ * A region with an invalid image number gives 0 and is reported (xpu/fault.h). A region with coordinates
+ * that are not finite gives unspecified values, without out-of-range accesses. */
 #ifndef XPU_OPS_ROI_H
 #define XPU_OPS_ROI_H
 
@@ -30,20 +35,22 @@ typedef struct xpu_roi {
     int64_t images, regions;
     int channels, height, width; /* of the image */
     int rows, columns;           /* of bins */
-    int samples;                 /* of a bin in each dimension; 0: as many as it has elements, rounded up */
+    int samples;                 /* per bin and dimension; 0: the bin's size in elements, rounded up */
     double scale;
-    bool aligned; /* XPU_ROI_ALIGN: half an element is taken from each corner, and regions may have no extent
-                   */
+    bool aligned; /* XPU_ROI_ALIGN: shift corners by half an element; regions may have size 0 */
     xpu_dtype dtype;
     xpu_roi_kind kind;
 } xpu_roi;
 
-/* `places`, int32 as the output, may be NULL: of XPU_ROI_POOL where in its plane each element was (-1:
- * nowhere), of the others which channel was read. `fault` may be NULL. */
+/* argmax: int32, the output's shape, or NULL. XPU_ROI_POOL: flat index of the maximum in its plane, -1 if
+ * none;
+ *     position-sensitive kinds: the channel that was read.
+ * fault: may be NULL. */
 XPU_API xpu_status xpu_roi_forward(xpu_stream *stream, const xpu_roi *args, const void *image,
                                    const void *regions, void *output, int32_t *places, xpu_fault *fault);
-/* grad_image is fp32 (fp64 for fp64) and is added to, in no fixed order: hand in zeros. `places` of
- * XPU_ROI_POOL only. On a device without has_atomic64 fp64 is XPU_ERROR_NOT_SUPPORTED. */
+/* grad_image: fp32 (fp64 for fp64). Accumulated into with atomics, in no fixed order: initialize it to 0.
+ * argmax: XPU_ROI_POOL only.
+ * Errors: XPU_ERROR_NOT_SUPPORTED for fp64 on a device without has_atomic64. */
 XPU_API xpu_status xpu_roi_backward(xpu_stream *stream, const xpu_roi *args, const void *grad_output,
                                     const void *regions, const int32_t *places, void *grad_image,
                                     xpu_fault *fault);

@@ -1,4 +1,4 @@
-/* xpu/ops/search.h: binary search in rows that are in order. Real dtypes; tensors are contiguous. */
+/* xpu/ops/search.h: binary search in sorted rows. Real dtypes; contiguous tensors. */
 #ifndef XPU_OPS_SEARCH_H
 #define XPU_OPS_SEARCH_H
 
@@ -8,14 +8,17 @@
 extern "C" {
 #endif
 
-/* out[i] (XPU_INT32 or XPU_INT64) = how many elements of a sequence of `length` come before values[i], with
- * `right` also those that are equal. Each `a_row` values search a sequence of their own, or, where a_row is
- * 0, all the one there is. `sorter` (XPU_INT64, or NULL) tells the order of each sequence by place. */
+/* out[i] (XPU_INT32 or XPU_INT64) = the number of elements of a sequence of `length` that are less than
+ * values[i]; with `right`, less or equal.
+ *
+ * values_per_row: consecutive values that share a sequence; 0: all values search the only one.
+ * sorter: XPU_INT64 positions that sort each sequence, or NULL. */
 XPU_API xpu_status xpu_search(xpu_stream *stream, xpu_dtype dtype, const void *sequence, int64_t length,
                               const int64_t *sorter, const void *values, int64_t count, int64_t a_row,
                               bool right, xpu_dtype out_dtype, void *out);
 
-/* out[i] (bool) = is values[i] among the `length` elements of the sequence in order? `invert`: is it not? */
+/* out[i] (bool): is values[i] among the `length` elements of the sorted sequence? `invert` negates the
+ *     answer. */
 XPU_API xpu_status xpu_is_member(xpu_stream *stream, xpu_dtype dtype, const void *sequence, int64_t length,
                                  const void *values, int64_t count, bool invert, void *out);
 

@@ -1,9 +1,9 @@
-/* xpu/ops/tiles.h: the tiles that matrix products and convolutions choose from, for who measures them.
+/* xpu/ops/tiles.h: the tiles of matrix products and convolutions, for tuning.
  *
- * A product takes the tile that is expected to take least time, by what each reaches in a large product: its
- * rate, in multiply-adds a microsecond and compute unit. libxpu has a table of tiles with guesses; measured
- * rates are kept for a device as numbers of xpu/tuning.h, and go before the guesses. `openxpu tune` measures
- * them. docs/internals/matmul.md has the model. */
+ * Selection: a product uses the tile with the lowest expected time. It follows from the tile's rate in a
+ *     large product, in multiply-adds per microsecond and compute unit.
+ * Rates: libxpu has a table of estimates. Rates that `openxpu tune` measured are stored per device
+ *     (xpu/tuning.h) and take precedence. docs/matrix.md describes the model. */
 #ifndef XPU_OPS_TILES_H
 #define XPU_OPS_TILES_H
 
@@ -18,22 +18,25 @@ extern "C" {
 #endif
 
 typedef struct xpu_tile {
-    bool is_candidate; /* for products of the dtype on the device; if not, `m` and `n` alone are filled */
-    int m, n;          /* rows and columns of the result that a work-group computes */
-    int depth;         /* of a step along k */
-    /* With 0, 1 or 2 operands lying along k: the numbers in xpu/tuning.h, -1 where there is no such product,
-     * and the rates that hold, measured or guessed. */
+    bool is_candidate; /* usable for the dtype on the device; otherwise only `m` and `n` are set */
+    int m, n;          /* rows and columns of the result per work-group */
+    int depth;         /* of one step along K */
+    /* For 0, 1 or 2 K-major operands: the rate's index in xpu/tuning.h (-1 if there is no such product), and
+     * the rate in effect, measured or estimated. */
     int rate_number[3];
     double rate[3];
 } xpu_tile;
 
-/* Numbers go from 0 to one less than this; they are values of the choice matrix_tile, which pins one. */
+/* Tiles have the indices from 0 to one less than this. They are the values of the parameter matrix_tile,
+ * which pins one. */
 XPU_API int xpu_tile_count(void);
-/* `dtype` is that of the operands; `tf32`: of float32 as xpu_gemm_tf32 takes them. */
+/* dtype: of the operands. tf32: float32 as xpu_gemm_tf32 computes it. */
 XPU_API xpu_status xpu_tile_get(int device, xpu_dtype dtype, bool tf32, int number, xpu_tile *tile);
-/* The rate that a candidate has if a product of m x n x k, pinned to it, takes so long while other rates are
- * as they are now. The product should be large enough to give each compute unit several work-groups.
- * XPU_ERROR_INVALID_ARGUMENT where the time is shorter than what a product of any rate takes. */
+/* The rate of a tile that makes a product of m x n x k, pinned to it, take `seconds`, with all other rates
+ * as they are.
+ * The product should be large enough to give each compute unit several work-groups.
+ *
+ * Errors: XPU_ERROR_INVALID_ARGUMENT if the time is shorter than at any rate. */
 XPU_API xpu_status xpu_tile_rate(int device, xpu_dtype dtype, bool tf32, int number, int64_t m, int64_t n,
                                  int64_t k, int along_k, double seconds, double *rate);
 

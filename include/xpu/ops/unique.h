@@ -1,5 +1,5 @@
-/* xpu/ops/unique.h: the different rows of a matrix, or elements of a vector (width 1). Real dtypes; tensors
- * are contiguous, places are XPU_INT64. Fewer than 2^31 rows. */
+/* xpu/ops/unique.h: unique rows of a matrix, or elements of a vector (width 1). Real dtypes; contiguous
+ * tensors; positions are XPU_INT64. Fewer than 2^31 rows. */
 #ifndef XPU_OPS_UNIQUE_H
 #define XPU_OPS_UNIQUE_H
 
@@ -9,19 +9,20 @@
 extern "C" {
 #endif
 
-/* order[i] = the row that is number i when rows are compared by their elements, the first counts the most. */
+/* order[i] = the row at position i after sorting rows lexicographically. */
 XPU_API xpu_status xpu_sort_rows(xpu_stream *stream, xpu_dtype dtype, const void *in, int64_t rows,
                                  int64_t width, int64_t *order);
 
-/* numbers[i] = which of the different rows row i is, counted from 0, where only neighbours are compared: rows
- * in the order of `order`, or as they lie if that is NULL or `in_order`. The last number tells how many there
- * are. */
+/* Gives each row an id. ids[i] is the id of the i-th row of a sequence: 0 for the first, and 1 more wherever
+ * a row differs from the previous one. The last id plus 1 is the number of unique rows.
+ *
+ * order: the sequence's order. NULL, or with `in_order`: memory order. */
 XPU_API xpu_status xpu_unique_number(xpu_stream *stream, xpu_dtype dtype, const void *in, int64_t rows,
                                      int64_t width, const int64_t *order, bool in_order, int64_t *numbers);
 
-/* With those numbers: the `different` rows, the number of each row where it came from by `order`, and how
- * many there are of each. Any of the three may be NULL. With `in_order` the rows of `in` lie in order
- * already. */
+/* From those ids: the `unique_count` unique rows, the id of each row at its original position (by `order`),
+ *     and the count of each. Any of the three outputs may be NULL. With `in_order`, the rows of `in` are
+ *     already sorted. */
 XPU_API xpu_status xpu_unique(xpu_stream *stream, xpu_dtype dtype, const void *in, int64_t rows,
                               int64_t width, const int64_t *order, bool in_order, const int64_t *numbers,
                               int64_t different, void *out, int64_t *inverse, int64_t *counts);
