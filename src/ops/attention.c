@@ -1,3 +1,4 @@
+/* Attention: chooses kernels (matrix engine, portable, CPU), tiles and split-KV slices, and launches them. */
 #include "xpu/ops/attention.h"
 
 #include <string.h>
@@ -24,8 +25,7 @@ typedef enum attention_kernel {
 } attention_kernel;
 
 /* How matrix units do it (attention_ptx.cl, attention_xmx.cl, attention_squares.cl); with none attention.cl
- * does, some of it always.
- */
+ * does, some of it always. */
 typedef struct matrix_plan {
     matrix_unit unit;
     bool emulated, shared; /* by NVIDIA's teams that have the same rows, and other keys */

@@ -1,3 +1,4 @@
+/* CTC loss and gradient (kernels/ctc.cl). */
 #include "xpu/ops/ctc.h"
 
 #include "kernels/ctc.h"

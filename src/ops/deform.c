@@ -1,3 +1,4 @@
+/* Deformable convolution: columns and their gradients (kernels/deform.cl). */
 #include "xpu/ops/deform.h"
 
 #include "kernel.h"

@@ -1,3 +1,4 @@
+/* Pairwise distances and gradient (kernels/distance.cl). */
 #include "xpu/ops/distance.h"
 
 #include <math.h>

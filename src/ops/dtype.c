@@ -1,3 +1,4 @@
+/* Tables of dtype properties and kernel tokens, from xpu/dtype.def. */
 #include "ops/dtype.h"
 
 #include <string.h>

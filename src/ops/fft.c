@@ -1,3 +1,5 @@
+/* FFT: splits lengths into passes, chooses specialized or generic kernels, and builds real, Bluestein and
+ * multi-dimensional transforms from complex passes (kernels/fft.cl has the algorithm). */
 #include "xpu/ops/fft.h"
 
 #include <stdlib.h>

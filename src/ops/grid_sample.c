@@ -1,3 +1,4 @@
+/* Grid sampling and gradients (kernels/grid_sample.cl). */
 #include "xpu/ops/grid_sample.h"
 
 #include "kernel.h"

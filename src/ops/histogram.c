@@ -1,3 +1,4 @@
+/* Histograms: counts in local memory if the bins fit, otherwise in global memory (kernels/histogram.cl). */
 #include "xpu/ops/histogram.h"
 
 #include <string.h>

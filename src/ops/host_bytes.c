@@ -1,3 +1,4 @@
+/* Splits byte operations among the host's thread pool (host_bytes.h). */
 #include "ops/host_bytes.h"
 
 #include "xpu/device.h"

@@ -1,3 +1,4 @@
+/* Sorts and merges the dimensions of an indexed iteration, and fills kernel parameters (index_walk.h). */
 #include "ops/index_walk.h"
 
 #include <stddef.h>

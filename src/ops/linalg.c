@@ -1,3 +1,5 @@
+/* Blocked Cholesky and LU factorizations and triangular solves: panels by kernels/linalg.cl, updates by
+ * matrix products. */
 #include "xpu/ops/linalg.h"
 
 #include "kernels/linalg.h"

@@ -1,3 +1,4 @@
+/* Negative log likelihood and gradient (kernels/loss.cl). */
 #include "xpu/ops/loss.h"
 
 #include "kernel.h"

@@ -1,3 +1,4 @@
+/* Multi-label margin loss and gradient (kernels/margin.cl). */
 #include "xpu/ops/margin.h"
 
 #include "kernels/margin.h"

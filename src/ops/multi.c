@@ -1,3 +1,4 @@
+/* Work-group sizes and chunks of multi-tensor launches (multi_tensor.h). */
 #include "ops/multi.h"
 
 #include <string.h>

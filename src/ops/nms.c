@@ -1,3 +1,4 @@
+/* Non-maximum suppression, several thousand boxes per launch (kernels/nms.cl). */
 #include "xpu/ops/nms.h"
 
 #include "kernel.h"

@@ -1,3 +1,4 @@
+/* Pooling and gradients (kernels/pool.cl). */
 #include "xpu/ops/pool.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Interpolation, padding and gradients (kernels/resample.cl). */
 #include "xpu/ops/resample.h"
 
 #include "kernel.h"

@@ -1,3 +1,4 @@
+/* Antialiased resampling, one dimension after the other (kernels/resample_filter.cl). */
 #include "ops/resample_filter.h"
 
 #include "kernels/resample_filter.h"

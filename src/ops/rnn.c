@@ -1,3 +1,5 @@
+/* LSTM, GRU and plain recurrent networks: cells, and sequences step by step with the recurrent product fused
+ * into the cell. */
 #include "xpu/ops/rnn.h"
 
 #include "kernels/rnn.h"

@@ -1,3 +1,4 @@
+/* Region-of-interest operators and gradients (kernels/roi.cl). */
 #include "xpu/ops/roi.h"
 
 #include "kernel.h"

@@ -1,3 +1,4 @@
+/* Fills the row_walk struct (row_walk.h). */
 #include "row_walk.h"
 
 #include <stdbool.h>

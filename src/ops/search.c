@@ -1,3 +1,4 @@
+/* Binary search and set membership (kernels/search.cl). */
 #include "xpu/ops/search.h"
 
 #include "kernels/search.h"

@@ -1,3 +1,4 @@
+/* Segmented reductions and gradients (kernels/segment.cl). */
 #include "xpu/ops/segment.h"
 
 #include <string.h>

@@ -1,3 +1,5 @@
+/* Softmax and log softmax: chooses kernels for rows, columns or tiles of columns, and plans their launches.
+ */
 #include "xpu/ops/softmax.h"
 
 #include "kernel.h"

@@ -1,3 +1,4 @@
+/* Sparse tensors: keys, search, segmented reduction, products (kernels/sparse.cl). */
 #include "xpu/ops/sparse.h"
 
 #include "core/status.h"

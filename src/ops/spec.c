@@ -1,3 +1,4 @@
+/* Composes the build options of a kernel spec (spec.h). */
 #include "ops/spec.h"
 
 #include "core/status.h"

@@ -1,3 +1,4 @@
+/* Launch shapes of row groups (row_group.h), and the scheduling policy for CPUs. */
 #include "team.h"
 
 #include <stdatomic.h>

@@ -18,7 +18,7 @@
  *   conv_pack     packs to channels-last; PIXELS_CONTIGUOUS=1: from pixels that are closer in memory than
  *                 channels, by SIDE x SIDE tiles
  * Options: T, COMPLEX_T, FLOAT_T, DOUBLE_T (gemm_tile.h); OPERAND_T=i8, quantized: sums have a scale per
- * channel, a bias and post-ops (COMBINE, EPILOGUE: epilogue_math.h), and are converted as output_quant.h
+ * channel, a bias and post-ops (COMBINE, EPILOGUE: epilogue_math.h), and are converted as quantize_output.h
  * says. Matrix engines multiply integers and compensate x's zero point in the sums; multiply-adds (SUM_T=f32)
  * subtract it first. A_UNSIGNED, x is uint8, shifted by -128 except on XMX; HAS_PAD_VALUE=1, x's padding
  * isn't zero. PADDED=1, taps may be outside; IS_1X1=1, all of a step of k has one tap; VOLUME=1, three

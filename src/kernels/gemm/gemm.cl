@@ -27,7 +27,7 @@
  *   ZERO_COMPENSATION       zero-point compensation is subtracted from the sums: products of integers of A's
  *                           rows and B's columns
  *   A_UNSIGNED, B_UNSIGNED  the int8 operand is uint8; it is shifted by -128 except on XMX
- *   OUT_T, OTHER_T, OUT_BYTES, OTHER_BYTES   output_quant.h
+ *   OUT_T, OTHER_T, OUT_BYTES, OTHER_BYTES   quantize_output.h
  *   COMBINE, EPILOGUE       epilogue_math.h; CONJUGATE_A, CONJUGATE_B: 0 or 1
  *   GROUPED                 1: rows of A and of the result are those of `batch` consecutive groups, each with
  *                           its own B; 2: likewise columns of B and of the result; 3: k, each group has its

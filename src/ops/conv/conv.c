@@ -1,3 +1,4 @@
+/* Convolutions: argument checks, choice of the algorithm, bias gradient. */
 #include "xpu/ops/conv.h"
 
 #include <string.h>

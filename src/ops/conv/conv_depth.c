@@ -1,3 +1,4 @@
+/* Plans and launches depthwise convolutions (conv_depthwise.h). */
 #include "ops/conv/conv_depth.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Plans and launches the gradient of x with few channels (conv_few_channels.h). */
 #include "ops/conv/conv_few.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Layouts, phases and ranges of channels-last convolutions (conv_geometry.h). */
 #include "ops/conv/conv_geometry.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Gradient of x for disjoint patches (conv_patches.h). */
 #include "ops/conv/conv_patches.h"
 
 #include "ops/gemm/matrix.h"

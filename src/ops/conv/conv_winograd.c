@@ -1,3 +1,4 @@
+/* Plans Winograd convolutions: transforms and the batched product of planes (conv_winograd.h). */
 #include "ops/conv/conv_winograd.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Post-ops and output quantization (epilogue.h); as separate passes if a library computed the product. */
 #include "ops/gemm/epilogue.h"
 
 #include "ops/gemm/product.h"

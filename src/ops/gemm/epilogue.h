@@ -17,7 +17,7 @@ bool leaving_takes(xpu_dtype dtype);
 bool leaving_is_byte(xpu_dtype dtype);
 /* Kernel parameters of the output quantization; `way` may be NULL. */
 leaving_params leaving_params_of(const xpu_way_out *way);
-/* Adds the options of kernels/matrix/output_quant.h. */
+/* Adds the options of kernels/matrix/quantize_output.h. */
 void leaving_spec(kernel_spec *spec, const xpu_way_out *way);
 /* Adds the options of kernels/matrix/epilogue_math.h. */
 void ending_spec(kernel_spec *spec, const ending_params *params);

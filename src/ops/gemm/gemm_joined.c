@@ -1,3 +1,4 @@
+/* Checks and parameters of horizontally fused products (gemm_fused.h). */
 #include "ops/gemm/gemm_joined.h"
 
 #include "ops/gemm/product.h"

@@ -1,3 +1,4 @@
+/* Calls the host's BLAS as operations of a stream (host_provider.h). */
 #include "ops/gemm/host_provider.h"
 
 #include <stdatomic.h>

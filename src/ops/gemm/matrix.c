@@ -1,3 +1,4 @@
+/* Choice of matrix engine and tile by a cost model or measured rates (matrix.h). */
 #include "ops/gemm/matrix.h"
 
 #include <stdatomic.h>

@@ -1,3 +1,4 @@
+/* Accumulators and split-K of products (product.h). */
 #include "ops/gemm/product.h"
 
 #include <string.h>

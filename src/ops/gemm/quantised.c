@@ -1,3 +1,5 @@
+/* Products with quantized operands: dequantized on the fly, or first into a workspace, or multiplied as int8.
+ */
 
 #include "ops/gemm/epilogue.h"
 #include "ops/gemm/gemm.h"
