@@ -1,8 +1,8 @@
-"""PyTorch's ``xpu`` device over OpenCL: Intel GPUs, other OpenCL 3 GPUs, and the plain processor.
+"""PyTorch's ``xpu`` device over OpenCL: Intel GPUs, other OpenCL 3 GPUs, and CPUs.
 
-Installing the package is all: ``import torch`` finds it by its entry point. Where it isn't installed (a
-source tree on ``PYTHONPATH``), ``import openxpu`` does the same. Otherwise this package doesn't import PyTorch,
-which takes seconds: the compiler (``openxpu compile``) needs none of it.
+An installed package needs no import: ``import torch`` loads it through its entry point. From a source tree on
+``PYTHONPATH``, ``import openxpu`` does the same. When installed, importing this package doesn't import
+PyTorch, which takes seconds and which the compiler (``openxpu compile``) doesn't need.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def __getattr__(name: str) -> str:
 
 
 def is_loaded() -> bool:
-    """Tell whether this process's PyTorch has the xpu device from here."""
+    """Return whether openxpu provides this process's xpu device."""
     import torch  # noqa: F401 (loads us, unless autoloading is off)
 
     return _loaded
 
 
 def program_stats() -> dict[str, float]:
-    """Count the kernels' programs that this process built and loaded from the cache, and their seconds."""
+    """Return how many OpenCL programs this process built and loaded from the cache, and the time."""
     import torch  # noqa: F401 (the bridge is linked to its libraries)
 
     from openxpu import _bridge
@@ -56,22 +56,24 @@ def package(
     targets: Sequence[str] | None = None,
     compiler: str | os.PathLike[str] | None = None,
 ) -> str:
-    """Write an exported program as one file that libxpu runs without PyTorch or Python (``xpu/package.h``).
+    """Export a program to a file that libxpu runs without PyTorch or Python (``xpu/package.h``).
 
     Parameters
     ----------
     exported
-        What ``torch.export.export`` gave, on any device; sizes that it left open stay so, within its bounds.
+        An exported program (``torch.export.export``), on any device. Dynamic sizes stay dynamic within their
+        bounds.
     path
-        The file to write, ``model.xpk`` say.
+        The file to write, for example ``model.xpk``.
     options
-        For Inductor, as ``torch.compile`` takes them.
+        Inductor options, as for ``torch.compile``.
     targets
-        The kinds of devices that the file is for, ``("bmg", "lnl", "cpu")`` say: names as ``openxpu compile`` takes
-        them. One program each, the weights once; a device gets the first that suits it. None is the device here.
+        Kinds of devices to compile for, for example ``("bmg", "lnl", "cpu")``; names as in ``openxpu
+        compile``. The file has one program per target and the weights once. A device uses the first program
+        that fits. None: the current device.
     compiler
-        ``ocloc``, Intel's offline compiler; None looks for it in PATH. Where there is one, kernels for Intel's GPUs
-        are binaries, beside the text from which drivers build those that they don't take.
+        ``ocloc``, Intel's offline compiler; None searches PATH. If found, kernels for Intel GPUs are stored
+        as binaries, with their source as a fallback for drivers that reject them.
 
     Returns
     -------
@@ -81,9 +83,9 @@ def package(
     Raises
     ------
     RuntimeError
-        It names the operators that the runner lacks, or says what the offline compiler refuses.
+        The runner lacks operators, which the message names; or the offline compiler fails.
     ValueError
-        A target has no such name.
+        Unknown target.
     """
     from openxpu import _package
 
@@ -91,7 +93,7 @@ def package(
 
 
 def library_path() -> str:
-    """Say where libxpu is: the file that ``OPENXPU_LIBRARY`` names, else the package's own."""
+    """Return the path of libxpu: ``OPENXPU_LIBRARY``, else the package's own."""
     named = os.environ.get("OPENXPU_LIBRARY")
     if named:
         return named
@@ -102,7 +104,7 @@ def library_path() -> str:
 
 @functools.cache
 def compiler_version() -> str:
-    """Return what changes with every change of the compiler of Triton kernels."""
+    """Return a hash that changes with every change of the Triton IR compiler."""
     from hashlib import blake2b
 
     with open(library_path(), "rb") as library:
@@ -110,7 +112,7 @@ def compiler_version() -> str:
 
 
 def no_device_hint() -> str:
-    """Say what to install when there is no device."""
+    """Return what to install if there is no device."""
     import torch  # noqa: F401
 
     from openxpu import _bridge
@@ -119,10 +121,10 @@ def no_device_hint() -> str:
 
 
 def _autoload() -> None:
-    """Give PyTorch its xpu device; called at the end of ``import torch``.
+    """Register the xpu device with PyTorch; called at the end of ``import torch``.
 
-    Makes no OpenCL call. Never raises: what keeps the device away becomes a warning, or the text of the
-    error that ``device="xpu"`` raises.
+    Makes no OpenCL call. Never raises: a failure becomes a warning, or the error that ``device="xpu"``
+    raises.
     """
     global _loaded
     if _loaded:
@@ -133,7 +135,7 @@ def _autoload() -> None:
 
 
 def _is_installed() -> bool:
-    """Tell whether ``import torch`` will find this package by itself; importlib.metadata takes 60 ms for it."""
+    """Return whether ``import torch`` will load this package; importlib.metadata would take 60 ms."""
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")

@@ -1,8 +1,8 @@
-"""How Inductor's C++ for xpu is compiled: models ahead of time (AOTInductor), and ``config.cpp_wrapper``.
+"""Compile Inductor's C++ for xpu: AOTInductor models and ``config.cpp_wrapper``.
 
-PyTorch generates for xpu what it generates for its own XPU build, C++ over SYCL. openxpu brings headers of the same
-names (``include`` beside this file), in which SYCL's queue is a stream of libxpu and a kernel is an image
-(``xpu/image.h``), and the library that PyTorch's own XPU build would have for the operators.
+PyTorch generates the C++ of its own XPU build, over SYCL. openxpu provides headers with the same names
+(``include`` beside this file): a SYCL queue is a libxpu stream, a kernel is an image (``xpu/image.h``). It
+also provides the library of operators that PyTorch's XPU build has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def _device_options(aot_mode: bool) -> Options:
-    """Definitions, include folders, flags for compiler and linker, folders of libraries, libraries, and the rest."""
+    """Return definitions, include folders, compiler and linker flags, library folders, libraries, rest."""
     from openxpu._build import LIBRARY
 
     flags = [
@@ -35,7 +35,7 @@ def _device_options(aot_mode: bool) -> Options:
 
 
 def enter(builder: Any) -> None:
-    """Give ``torch._inductor.cpp_builder`` the options for xpu; its own look for SYCL and Level Zero."""
+    """Patch ``torch._inductor.cpp_builder``, which otherwise requires SYCL and Level Zero."""
     own = builder.get_cpp_torch_device_options
 
     def get_cpp_torch_device_options(
@@ -61,7 +61,7 @@ target_link_directories({{target}} PRIVATE ${{{{OPENXPU_DIR}}}})
 
 
 def _find_openxpu(builder: type) -> None:
-    """Have PyTorch's CMake file look for openxpu where its user says, and where this one is otherwise."""
+    """Make PyTorch's CMake file find openxpu: where the user says, else here."""
     own = builder.save_compile_cmd_to_cmake  # type: ignore[attr-defined]
 
     def save_compile_cmd_to_cmake(self: Any, cmake_path: str, device_type: str) -> None:
@@ -94,7 +94,7 @@ _ASSEMBLY = """\
 
 
 def _write_weights(source: Path, data: Path) -> re.Match[str] | None:
-    """Write bytes that `source` has as numbers to `data`; None where it isn't as PyTorch 2.13 writes it."""
+    """Write the bytes of the literals in `source` to `data`; None if PyTorch 2.13 didn't write it."""
     written = 0
     with source.open() as text, data.open("wb") as file:
         found = next((m for m in map(_WEIGHTS.match, text) if m), None)
@@ -107,9 +107,9 @@ def _write_weights(source: Path, data: Path) -> re.Match[str] | None:
 
 
 def _assemble_weights(builder: Any) -> None:
-    """Have the assembler take weights that are written as C++, from a file of their bytes.
+    """Make the assembler include weights from a binary file instead of compiling them as C++.
 
-    So they are in packages of C++ alone; the compiler takes some nine seconds for a megabyte of numbers.
+    For packages of C++ only. The compiler takes about nine seconds per megabyte of literals.
     """
     own = builder.CppBuilder.build
     assemble = getattr(builder, "run_asm_build_object", None)
@@ -137,10 +137,11 @@ def _assemble_weights(builder: Any) -> None:
 
 
 def map_weights(codecache: Any) -> None:
-    """Have a package's weights appended to its library, which maps them when it is loaded.
+    """Append a package's weights to its library, which maps them when it is loaded.
 
-    For xpu PyTorch writes them as C++, a number a byte: a compiler takes minutes and gigabytes for a model of some
-    dozen megabytes. A file of its own (``package_constants_on_disk_format``) stays one.
+    For xpu PyTorch writes them as C++, one literal per byte: a compiler takes minutes and gigabytes for a
+    model of some dozen megabytes. Weights in a file of their own (``package_constants_on_disk_format``) are
+    left as they are.
     """
     own = getattr(codecache, "determine_aoti_mmap_flags", None)
     if own is None:
@@ -159,10 +160,10 @@ def map_weights(codecache: Any) -> None:
 
 
 def take_images_as_they_are(codecache: Any) -> None:
-    """Have kernels' images packed where PyTorch asks for assembly, or for one file for several architectures.
+    """Pack kernel images where PyTorch asks for assembly, or for one file for several architectures.
 
-    Packages of C++ alone (``aot_inductor.package_cpp_only``) want a kernel's assembly beside its binary. With
-    ``emit_multi_arch_kernel`` a second file is made of that; an image of source serves all devices of its target.
+    Packages of C++ only (``aot_inductor.package_cpp_only``) want a kernel's assembly beside its binary, and
+    ``emit_multi_arch_kernel`` derives a second file from it. A source image serves all devices of its target.
     """
     own_set = codecache.CudaKernelParamCache.set.__func__
     own_compile = codecache.AotCodeCompiler.compile.__func__
@@ -206,9 +207,9 @@ def take_images_as_they_are(codecache: Any) -> None:
 
 
 def name_target(codecache: Any) -> None:
-    """Have packages note what their kernels were compiled for, not all that is known of the device.
+    """Record only the target of the kernels in a package, not all device properties.
 
-    Loading compares the notes, and warned of another driver or amount of memory with all properties in full.
+    PyTorch compares the records when it loads a package; it would warn about another driver or memory size.
     """
     own = getattr(codecache, "get_device_information", None)
     if own is None:
@@ -226,21 +227,22 @@ def name_target(codecache: Any) -> None:
 
 
 def enter_codecache(codecache: Any) -> None:
-    """Mend ``torch._inductor.codecache``."""
+    """Patch ``torch._inductor.codecache``."""
     map_weights(codecache)
     name_target(codecache)
     take_images_as_they_are(codecache)
 
 
 def check_devices(utilities: Any) -> None:
-    """Let models look at the device of their inputs as they do on CPU and CUDA (see bridge/aoti_runner.cpp)."""
+    """Make models check the device of their inputs, as on CPU and CUDA (see bridge/aoti_runner.cpp)."""
     utilities.DEVICE_TO_INT.setdefault("xpu", 12)  # c10::DeviceType::XPU
 
 
 def allow_few(wrapping: Any) -> None:
-    """Let open dimensions be 0 or 1 where a package looks at its inputs, as exported programs do.
+    """Allow dynamic dimensions of size 0 and 1 in a package's input checks, as exported programs do.
 
-    PyTorch compiles for two and more, so that nothing is specialised; code that is right for those is for fewer.
+    PyTorch compiles for sizes of two and more to avoid specialization; that code is correct for smaller
+    sizes.
     """
     kind = wrapping.CppWrapperCpu
     own = kind.generate_input_output_runtime_checks

@@ -1,4 +1,4 @@
-"""Where PyTorch's Python asks for CUDA before it takes fused attention: jagged tensors and nn.MultiheadAttention."""
+"""Patches where PyTorch requires CUDA for fused attention: jagged tensors and nn.MultiheadAttention."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ import torch
 
 
 def enter_jagged(attention: Any) -> None:
-    """Have nested tensors with the layout torch.jagged take libxpu's attention of sequences of different lengths.
+    """Make jagged nested tensors use libxpu's attention for packed sequences.
 
-    It is behind the name of flash attention, and takes what that doesn't on CUDA: float32, heads of any size,
-    values of another size than keys, sequences without elements. So nothing is padded.
+    It is registered as flash attention but accepts more than CUDA's: float32, any head size, values with
+    another head size than keys, empty sequences. Nothing needs padding.
     """
     from torch.nn.attention import SDPBackend
 
@@ -47,5 +47,5 @@ def _has_fast_path(x: torch.Tensor | None) -> bool:
 
 
 def enter_layers(activation: Any) -> None:
-    """Have nn.MultiheadAttention take its fast path on xpu, too, and nested tensors with it."""
+    """Enable nn.MultiheadAttention's fast path on xpu, including nested tensors."""
     activation._check_arg_device = _has_fast_path

@@ -1,8 +1,8 @@
-"""Kernels built ahead, into the cache on disk, by processes of this module.
+"""Build kernels ahead of time into the disk cache, in processes that run this module.
 
-Building is most of the time of a cold start, and the driver builds one kernel at a time in a process. Two use
-these processes: `openxpu warm`, and Inductor's compile workers for the host's processor. Those are forked, and a
-forked process can't use a driver; so each has a process that builds what the worker compiled.
+Building dominates a cold start, and a driver builds one kernel at a time per process. Users: `openxpu warm`,
+and Inductor's compile workers for CPU devices. Workers are forked and can't use a driver, so each has a
+builder process for the kernels that it compiled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 
 
 def is_worker() -> bool:
-    """Say whether this is a process that another one forked or spawned for its work."""
+    """Return whether this process was forked or spawned by another one as a worker."""
     return multiprocessing.parent_process() is not None
 
 
@@ -28,7 +28,7 @@ def _builder(_: int) -> subprocess.Popen[str]:
 
 
 def start() -> subprocess.Popen[str]:
-    """Start a builder; it ends with its input."""
+    """Start a builder process; it ends at the end of its input."""
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # it needs no PyTorch
     return subprocess.Popen(
         [sys.executable, "-m", "openxpu._builder"],
@@ -41,9 +41,9 @@ def start() -> subprocess.Popen[str]:
 
 
 def build_ahead(image: bytes) -> None:
-    """Build an image's kernel for the host's processor into the cache.
+    """Build an image's kernel for the CPU device into the cache.
 
-    Never raises: where this fails, the process that launches meets the error, and raises it.
+    Never raises: the process that launches the kernel gets the error.
     """
     try:
         builder = _builder(os.getpid())
@@ -86,10 +86,10 @@ class _Stats(ctypes.Structure):
 
 
 def main() -> None:
-    """Answer each request with a line, once its kernel is in the cache or can't be built.
+    """Answer each request with a line, once its kernel is cached or can't be built.
 
-    A request names a device and what an operation asked for (``xpu/request.h``), or else brings the image of a
-    kernel for the host's processor. The answer says how many programs were built, and the error if there is one.
+    A request is a device and a build request (``xpu/request.h``), or the image of a kernel for the CPU
+    device. The answer has the number of programs built, and the error if there is one.
     """
     from openxpu._tile import library
 

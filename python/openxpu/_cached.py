@@ -1,7 +1,7 @@
-"""A token's queries, keys and values in one launch, turned and in their caches: what ``_joined.py`` finds of them.
+"""Match a QKV projection with RoPE and KV-cache writes, for ``_fuse_linear.py``.
 
-What becomes of a product's numbers is followed through views, slices, concatenations and such by numbering them: where
-each of them is, and with which sign, whatever the graph calls it.
+Tracks which element of a product each element of a value is, and its sign, through views, slices and
+concatenations. The match thus doesn't depend on how the graph spells them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _CONSTANTS = {
 
 @dataclass(frozen=True)
 class Angles:
-    """A half and the other, times `sign` in the first one, are turned by numbers of the same for all heads."""
+    """RoPE angles, the same for all heads; `sign` applies to the first half."""
 
     cos: fx.Node
     sin: fx.Node
@@ -60,7 +60,7 @@ class Angles:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Of each element of a value (of several, where it is a list) which number of the product it is, and its sign."""
+    """For each element of a value (or of a list of values): the product element that it is, and its sign."""
 
     place: Any
     sign: Any
@@ -74,7 +74,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Part:
-    """Neighbouring columns of a product, by heads, as a value has them: of as many rows, and heads of `depth`."""
+    """Adjacent columns of a product as a value of heads of size `depth`, with as many rows."""
 
     first: int
     columns: int
@@ -85,7 +85,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Cached:
-    """What is put into caches, in the order of the operator's arguments."""
+    """Cache writes, in the order of the operator's arguments."""
 
     columns: list[tuple[Product, int, int]]  # of queries, keys and values: a product's, from and to
     query: fx.Node
@@ -109,7 +109,7 @@ class Cached:
 
 
 def _constant(node: Any) -> Any:
-    """Compute a tensor of indices that depends on nothing; None where it does."""
+    """Evaluate an index tensor that has no inputs; None if it has some."""
     if isinstance(node, (list, tuple)):
         return type(node)(_constant(n) for n in node)
     if not isinstance(node, fx.Node):
@@ -128,12 +128,12 @@ def _value(node: Any) -> Any:
 
 
 def _is_fixed(args: Iterable[Any]) -> bool:
-    """Whether nothing but numbers known here is among a move's arguments."""
+    """Return whether a node's arguments are all constants."""
     return not any(isinstance(a, (fx.Node, torch.SymInt)) for a in torch.utils._pytree.tree_leaves(args))
 
 
 def _natural(numbers: Numbers, rows: int, row: int) -> Part | None:
-    """Read numbers, of a token a row, as neighbouring columns in their order: (rows, heads, depth) as they lie."""
+    """Match elements, one token per row, as adjacent columns in order, laid out (rows, heads, depth)."""
     place = numbers.place
     if not isinstance(place, Tensor) or place.dim() < 2 or not place.numel() or place.numel() % rows:
         return None
@@ -146,7 +146,7 @@ def _natural(numbers: Numbers, rows: int, row: int) -> Part | None:
 
 
 def _turned(one: Numbers, other: Numbers, cos: fx.Node, sin: fx.Node, rows: int, row: int) -> Numbers | None:
-    """Read one * cos + other * sin as numbers that are turned, where `other` has the halves of `one` exchanged."""
+    """Match one * cos + other * sin as RoPE, where `other` is `one` with its halves swapped."""
     part = _natural(one, rows, row)
     if part is None or part.depth % 2 or part.columns % part.depth or other.place.shape != one.place.shape:
         return None
@@ -173,7 +173,7 @@ def _is_tensor(numbers: Numbers) -> bool:
 
 
 class Trace:
-    """Follows the numbers of products that share activations, one beside the other in a row of `row`."""
+    """Tracks the elements of products that share activations, side by side in a row of `row`."""
 
     def __init__(self, products: list[Product]) -> None:
         self.products, self.rows = products, products[0].rows
@@ -215,7 +215,7 @@ class Trace:
                 self.puts[node] = self.known[args[2]]
 
     def _is_normed(self, node: fx.Node) -> bool:
-        """Read a node as heads that are normed, each by itself, and with the same weight."""
+        """Match heads with RMS norm, each on its own, with the same weight."""
         norm = norm_of(node) if isinstance(_value(node), Tensor) else None
         numbers = self.known.get(norm.x) if norm else None
         if norm is None or numbers is None or numbers.angles or numbers.norm:
@@ -259,7 +259,7 @@ class Trace:
                     self.known[node] = found
 
     def part_of(self, first: int, columns: int) -> tuple[Product, int, int] | None:
-        """Find the product that has these columns."""
+        """Return the product that has these columns."""
         begin = 0
         for product in self.products:
             if begin <= first and first + columns <= begin + product.columns:
@@ -269,7 +269,7 @@ class Trace:
 
 
 def _place_of(put: fx.Node, rows: int, numbers: Numbers, is_part: bool) -> tuple[fx.Node, int] | None:
-    """Where index_put puts a token a row into a cache, and along which dimension: 1 or 2 of four."""
+    """Return where index_put writes one token per row into a cache, and the dimension (1 or 2 of 4)."""
     base, indices, _ = put.args
     cache = _value(base)
     if not (isinstance(base, fx.Node) and (is_part or base.op == "placeholder") and cache.dim() == 4):
@@ -290,7 +290,7 @@ def _place_of(put: fx.Node, rows: int, numbers: Numbers, is_part: bool) -> tuple
 
 
 def _writes_back(put: fx.Node) -> fx.Node | None:
-    """Find the copy that puts a changed input back, where the input is nowhere else."""
+    """Return the copy that writes a changed input back, if the input has no other user."""
     base: Any = put.args[0]
     for user in put.users:
         if user.op == "call_function" and user.target is aten.copy_.default and user.args == (base, put):
@@ -301,7 +301,7 @@ def _writes_back(put: fx.Node) -> fx.Node | None:
 def find(
     graph: fx.Graph, products: list[Product], order: dict[fx.Node, int], wholes: list[Whole]
 ) -> Cached | None:
-    """Read products of the same activations as queries, keys and values; caches may be parts of `wholes`."""
+    """Match products of the same activations as Q, K and V; caches may be slices of `wholes`."""
     whole_of = {put: whole for whole in wholes for put, _ in whole.puts}
     trace = Trace(products)
     trace.follow(graph)
@@ -380,12 +380,12 @@ def find(
 
 
 def _leads_to(node: fx.Node, put: fx.Node, trace: Trace) -> bool:
-    """Whether a value is, under views, what is put into a cache."""
+    """Return whether a value, through views, is what is written to a cache."""
     return any(user is put or (user in trace.known and _leads_to(user, put, trace)) for user in node.users)
 
 
 def _comes_from(node: fx.Node, source: fx.Node) -> bool:
-    """Whether a node is a view of another."""
+    """Return whether a node is a view of another."""
     while node is not source:
         if node.target not in _MOVES:
             return False

@@ -1,7 +1,8 @@
-"""How a process ends that has begun collectives.
+"""Shut down a process that has used collectives.
 
-What is under way then is waited for: other ranks count on it, and threads that are at work while Python ends abort
-the process. A process that ends by an exception gives it up, as the others may never come to it.
+A normal exit waits for collectives in progress: other ranks depend on them, and threads that run while Python
+finalizes would abort the process. A process that ends with an exception abandons them, as the others may
+never join.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _then: list[Callable[[], None]] = []
 
 
 def has_failed() -> bool:
-    """Whether this process ends by an exception."""
+    """Return whether this process ends with an exception."""
     error = sys.exc_info()[1]  # of a process of multiprocessing, whose main function is left by it
     if isinstance(error, SystemExit):
         return error.code not in (None, 0)
@@ -53,7 +54,7 @@ def _finish(process: int) -> None:
 
 
 def watch(then: Callable[[], None] | None = None) -> None:
-    """Have this process end in order, and do what is left to do then; once is enough."""
+    """Shut this process down in order, and call `then` at the end. Idempotent."""
     process = os.getpid()
     if then:
         _then.append(then)

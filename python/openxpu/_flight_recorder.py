@@ -1,8 +1,8 @@
-"""The flight recorder of xpu's process groups where PyTorch's programs look for one.
+"""The flight recorder of xpu's process groups, under the names that PyTorch uses.
 
-``torch._C._distributed_c10d`` gets what a build for XPU has, ``_dump_xccl_trace`` and ``_dump_xccl_trace_json``, and
-its ``_dump_fr_trace`` and ``_dump_fr_trace_json`` give these entries beside Gloo's. Dumps have the format of
-PyTorch's own recorder; ``torch.distributed.flight_recorder.fr_trace`` reads them.
+``torch._C._distributed_c10d`` gets ``_dump_xccl_trace`` and ``_dump_xccl_trace_json``, as in builds for XPU.
+``_dump_fr_trace`` and ``_dump_fr_trace_json`` return these entries together with Gloo's. Dumps have the
+format of PyTorch's recorder; ``torch.distributed.flight_recorder.fr_trace`` reads them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _recorded(entries: bool, stacks: bool, only_active: bool) -> bytes:
 
 
 def _with_words(dump: Dump) -> Dump:
-    """What differs in JSON: numbers in the groups' states are words there, and times to come are 0."""
+    """Convert to the JSON form: integers in group states become strings, missing times 0."""
     dump["pg_status"] = {
         group: {name: str(number) for name, number in state.items()}
         for group, state in dump["pg_status"].items()
@@ -42,17 +42,17 @@ def dump(
     includeStackTraces: bool | None = None,  # noqa: N803
     onlyActive: bool | None = None,  # noqa: N803
 ) -> bytes:
-    """Give a pickled dictionary: with entries, with stacks, and of entries only those not completed, if wanted."""
+    """Return a pickled dictionary; optionally with entries, with stacks, with incomplete entries only."""
     return _recorded(includeCollectives is not False, includeStackTraces is not False, bool(onlyActive))
 
 
 def dump_json(includeCollectives: bool | None = None, onlyActive: bool | None = None) -> bytes:  # noqa: N803
-    """The same as JSON, without stacks."""
+    """Return the same as JSON, without stacks."""
     return json.dumps(_with_words(pickle.loads(dump(includeCollectives, False, onlyActive)))).encode()
 
 
 def _merge(theirs: Dump, ours: Dump) -> Dump:
-    """Give PyTorch's own dump, of Gloo's groups, with xpu's entries between, by time; groups and records get other numbers."""
+    """Merge xpu's entries into PyTorch's own dump (Gloo's groups) by time, renumbering groups and records."""
     if "entries" in ours:
         groups = max((int(group) + 1 for group in theirs["pg_status"]), default=0)
         both = [*theirs.get("entries", ()), *ours["entries"]]
@@ -71,7 +71,7 @@ def _merge(theirs: Dump, ours: Dump) -> Dump:
 
 
 def enter(library: Any) -> None:
-    """Put the functions into ``torch._C._distributed_c10d``, given as `library`."""
+    """Add the functions to ``torch._C._distributed_c10d``, passed as `library`."""
     own, own_json = library._dump_fr_trace, library._dump_fr_trace_json
 
     @functools.wraps(own)

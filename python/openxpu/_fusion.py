@@ -1,4 +1,4 @@
-"""Fewer launches of what Inductor compiles for GPUs, where the driver takes longer for one than small kernels do."""
+"""Reduce Inductor's launches on GPUs, where a launch costs more than a small kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEW_KERNELS = 64
 
 
 def _is_small(node: Any) -> bool:
-    """Whether a node of the scheduler is pointwise, of a few elements known when it is compiled."""
+    """Return whether a scheduler node is pointwise with a small number of elements, known at compile time."""
     from torch._inductor.virtualized import V
 
     if node.is_extern() or node.is_template() or node.is_foreach() or node.is_reduction():
@@ -27,9 +27,9 @@ def _is_small(node: Any) -> bool:
 
 
 def join_small_kernels(scheduling: ModuleType) -> None:
-    """Have Inductor put small kernels that don't wait for each other into one, on GPUs.
+    """Make Inductor combine small independent kernels into one, on GPUs.
 
-    It does so for all kernels where ``torch._inductor.config.combo_kernels`` is set, which stays as it is.
+    With ``torch._inductor.config.combo_kernels`` set, Inductor combines all kernels; that is left unchanged.
     """
     from torch._inductor import config
 
@@ -68,7 +68,7 @@ def join_small_kernels(scheduling: ModuleType) -> None:
 
 
 def join_layers(registry: ModuleType) -> None:
-    """Have Inductor run a pass of ours over its graphs for xpu (``_joined.py``)."""
+    """Register the linear layer fusion pass (``_fuse_linear.py``) with Inductor for xpu."""
     own = registry.register_backend_for_device
     passes = getattr(registry, "custom_backend_passes", None)
     if passes is None:
@@ -86,10 +86,10 @@ def join_layers(registry: ModuleType) -> None:
 
 
 def leave_few_rows(pad_mm: ModuleType) -> None:
-    """Have Inductor leave products of a few rows as they are, on GPUs.
+    """Keep Inductor from padding products with few rows, on GPUs.
 
-    It pads them to a multiple of eight where one timing says that this is faster, which hides layers from
-    ``_joined.py`` in some processes and not in others.
+    It pads them to a multiple of eight if one timing is faster. That hides layers from ``_fuse_linear.py`` in
+    some processes and not in others.
     """
     own = pad_mm.can_pad
 

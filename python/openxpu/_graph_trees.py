@@ -1,10 +1,10 @@
-"""Graphs of what Inductor compiles (``mode="reduce-overhead"``), as on CUDA: PyTorch's own trees of graphs, for xpu.
+"""CUDA graph trees for xpu (``mode="reduce-overhead"``).
 
-PyTorch keeps the graphs of a device's compiled functions in a tree (``torch/_inductor/cudagraph_trees.py``): what was
-recorded after what, whose outputs lie where in one pool of memory, and which still live. It is written for CUDA: it
-names ``torch.cuda``, and functions that only CUDA's builds have. All of these have their like here, so its source is
-run with xpu's names in their place. (Once: some versions of PyTorch forget to count a reference to what the module
-stores for autograd's threads, and storing it again would free what is still in use.)
+PyTorch keeps the graphs of a device's compiled functions in a tree (``torch/_inductor/cudagraph_trees.py``):
+the order of recording, which outputs are where in one memory pool, and which are alive. The module names
+``torch.cuda`` and functions of CUDA builds. Each has an xpu counterpart, so its source is executed with the
+names replaced, once per process: some versions of PyTorch miscount a reference to what the module stores for
+autograd's threads, and storing it twice would free it while it is in use.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONDITIONS = {"ControlFlowOpWarmupDispatchMode", "CUDAGraphCaptureControlFlowOp
 
 
 class _Device:
-    """torch.xpu, by CUDA's names."""
+    """torch.xpu under CUDA's names."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.xpu, name)
@@ -42,12 +42,12 @@ class _Device:
 
     @staticmethod
     def graph(graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str = "") -> Any:
-        """Capture; what can't be recorded is refused here in any mode."""
+        """Capture; operations that can't be recorded are rejected in every mode."""
         return torch.xpu.graph(graph, pool=pool, stream=stream)
 
 
 def _nothing(*_: object) -> None:
-    """There are no caches of cuBLAS's or cuDNN's."""
+    """Replace the clearing of cuBLAS and cuDNN caches, which don't exist here."""
 
 
 def _functions() -> dict[str, Callable[..., Any]]:
@@ -75,7 +75,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
 
 
 class _ForXpu(ast.NodeTransformer):
-    """CUDA's names become xpu's; names without any are kept in ``unknown``."""
+    """Replaces CUDA's names by xpu's; names without a counterpart are collected in ``unknown``."""
 
     def __init__(self, known: dict[str, Callable[..., Any]]) -> None:
         self.known = known
@@ -103,7 +103,7 @@ class _ForXpu(ast.NodeTransformer):
 
 
 def run_for_xpu(trees: ModuleType, run: Callable[[ModuleType], None]) -> None:
-    """Run the module of the trees for xpu, or as it is where openxpu lacks something that it asks for."""
+    """Execute the graph tree module for xpu, or unchanged if openxpu lacks a name that it uses."""
     known = _functions()
     spec = trees.__spec__
     source = spec.loader.get_source(spec.name) if spec and spec.loader else None  # type: ignore[attr-defined]
@@ -130,7 +130,7 @@ def _has_trees() -> bool:
 
 
 def run_without_trees(compiling: ModuleType) -> None:
-    """Have Inductor record functions of xpu where it is told to do without trees (``triton.cudagraph_trees``)."""
+    """Make Inductor record xpu functions without trees, if ``triton.cudagraph_trees`` is off."""
     own = getattr(compiling, "cudagraphify_impl", None)
     if own is None:
         return
@@ -152,7 +152,7 @@ def run_without_trees(compiling: ModuleType) -> None:
 
 
 def allow_xpu(checks: ModuleType) -> None:
-    """Have Inductor take functions of one xpu device for graphs, as those of one CUDA device."""
+    """Make Inductor use graphs for functions on a single xpu device, as on a single CUDA device."""
     own = checks.check_multiple_devices_or_any_cpu_nodes
 
     def check(nodes: dict[torch.device, Any]) -> str | None:
@@ -167,7 +167,7 @@ def allow_xpu(checks: ModuleType) -> None:
 
 
 def name_device(backend: ModuleType) -> None:
-    """Have Dynamo's backend "cudagraphs" take graphs of xpu: it asks for the device's index, if that is CUDA."""
+    """Make Dynamo's backend "cudagraphs" work on xpu: it reads the device index for CUDA only."""
 
     def get_device_index(graph: Any) -> int | None:
         index: int | None = next(iter(backend.get_device_node_mapping(graph))).index
@@ -177,7 +177,7 @@ def name_device(backend: ModuleType) -> None:
 
 
 def tell_reasons(output: ModuleType) -> None:
-    """Have Inductor tell why a function of xpu runs without graphs, as it does for CUDA."""
+    """Make Inductor log why an xpu function runs without graphs, as for CUDA."""
     from torch._dynamo.utils import counters
     from torch._inductor.cudagraph_utils import log_cudagraph_skip_and_bump_counter as tell
 
@@ -191,7 +191,7 @@ def tell_reasons(output: ModuleType) -> None:
         return "xpu" in devices and "cuda" not in devices
 
     def telling(name: str) -> None:
-        """It counts for xpu, and says nothing."""
+        """It counts for xpu, but doesn't log."""
         own = getattr(kind, name)
 
         @functools.wraps(own)
@@ -212,7 +212,7 @@ def tell_reasons(output: ModuleType) -> None:
 
     @functools.wraps(own)
     def cudagraph_post_compile(inputs: Any, graph: Any, *given: Any, **named: Any) -> None:
-        """It neither counts for xpu nor says anything."""
+        """It neither counts nor logs for xpu."""
         before = skips()
         own(inputs, graph, *given, **named)
         reasons = graph.cudagraph_info.cudagraph_fail_reasons

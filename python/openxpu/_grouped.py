@@ -1,7 +1,7 @@
-"""Attention as models write it out, with fewer heads of keys and values than of queries: no head is copied.
+"""Unfused grouped-query attention: share key and value heads instead of copying them.
 
-Such models repeat each head of keys, and of values, for the queries that share it, and multiply head by head. The
-queries of a head of keys are as well rows of one product with it.
+Models repeat each key and value head for the query heads that share it, then multiply head by head. Instead,
+the queries of all these heads become rows of one product.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RESHAPES = (aten.reshape.default, aten.view.default, aten._unsafe_view.default)
 
 
 def _source(node: Any, *targets: Any) -> Any:
-    """Return what a call of one of these is of, if it is one of a tensor."""
+    """Return the input of a call of one of these functions, if it is a tensor."""
     return node.args[0] if is_call(node, *targets) and has_value(node.args[0]) else None
 
 
@@ -28,9 +28,9 @@ def _shape(node: fx.Node) -> list[int]:
 
 
 def _repeated_of(node: Any) -> tuple[fx.Node, bool] | None:
-    """Read the right side of a product, (items * heads, …), as heads of (items, fewer heads, …) that are repeated.
+    """Match the right operand of a product, (items * heads, …), as repeated heads of (items, fewer heads, …).
 
-    Returns these, and whether their last dimensions are exchanged.
+    Returns the unrepeated tensor, and whether its last dimensions are transposed.
     """
     whole = _source(node, *_RESHAPES)
     if whole is None or len(_shape(whole)) != 4 or _shape(whole)[2:] != _shape(node)[1:]:
@@ -57,7 +57,7 @@ def _repeated_of(node: Any) -> tuple[fx.Node, bool] | None:
 
 
 def share_heads(graph: fx.Graph) -> bool:
-    """Have products read each head of keys and values once, where it lies."""
+    """Make products read each key and value head once, in place."""
     found = False
     for node in graph.find_nodes(op="call_function", target=aten.bmm.default):
         left, right = node.args

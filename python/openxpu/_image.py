@@ -1,8 +1,8 @@
-"""Kernel images: what the compiler gives and the driver loads (``xpu/image.h``).
+"""Kernel images: the compiler's output, which the driver loads (``xpu/image.h``).
 
-An image is the same for every device that its target describes, and needs no device to be made: compile workers
-have none. This module needs no Triton: Inductor loads images through it, too. Nor does importing it load the
-device: Triton imports all backends, in processes too whose accelerator is another.
+An image fits every device that its target describes and is made without a device, in compile workers. This
+module doesn't import Triton, as Inductor loads images through it too. Importing it doesn't load the device:
+Triton imports all backends, even in processes with another accelerator.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 
 def load(image: bytes, device: int) -> Any:
-    """Build an image for a device, or take it from the cache of built kernels."""
+    """Build an image for a device, or load its kernel from the cache."""
     from openxpu import _bridge
 
     return _bridge.TritonKernel(device, image)
 
 
 class StaticLauncher:
-    """``torch._C._StaticXpuLauncher``: how Inductor loads and launches kernels without Triton's own launcher."""
+    """``torch._C._StaticXpuLauncher``: loads and launches Inductor's kernels without Triton's launcher."""
 
     @staticmethod
     def _load_kernel(path: str, name: str, shared: int, device: int) -> tuple[Any, int, int]:

@@ -1,4 +1,4 @@
-"""What PyTorch's Python has for xpu and openxpu needs otherwise, mended when PyTorch imports it."""
+"""Patches of PyTorch's Python code for xpu, applied when PyTorch imports a module."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from openxpu import _attention, _process_group, _shared_memory
 
 
 def _look_for_backend(interface: ModuleType) -> None:
-    """Let Dynamo's interface look for openxpu's backend in Triton, where it looks for one named "intel".
+    """Make Dynamo's interface find openxpu's Triton backend; it looks for one named "intel".
 
-    From 2.15 on, PyTorch takes xpu for a device without Triton when this function raises.
+    From 2.15 on, PyTorch treats xpu as a device without Triton if this function raises.
     """
 
     def raise_if_triton_unavailable(device: object = None) -> None:
@@ -37,10 +37,10 @@ def _look_for_backend(interface: ModuleType) -> None:
 
 
 def _leave_scales(products: ModuleType) -> None:
-    """Have Inductor call _scaled_mm_v2 as it stands for xpu, unless each operand has one scale, or one a line.
+    """Make Inductor call _scaled_mm_v2 directly for xpu, except with per-tensor or per-row scales.
 
-    Its own way refuses swizzled scales, and hands the first of several, and those of blocks, to the first
-    version, which takes them for something else.
+    Inductor's lowering rejects swizzled scales. It passes the first of several scales, and block scales, to
+    the first version of the operator, which misinterprets them.
     """
     import torch
     from torch._inductor import ir, lowering
@@ -76,10 +76,9 @@ def _leave_scales(products: ModuleType) -> None:
 
 
 def _flush_less(benchmarking: ModuleType) -> None:
-    """Have Inductor's autotuner flush the inner caches of a host device, not the last level that all share.
+    """Make Inductor's autotuner flush only the inner caches of a CPU device, not the shared last level.
 
-    Writing as much as that between any two calls takes longer than most kernels, and made a second of each
-    configuration.
+    Writing that much memory between calls takes longer than most kernels, about a second per configuration.
     """
     kind = benchmarking.InductorBenchmarker
     own = getattr(kind, "get_device_cache_size", None)
@@ -97,10 +96,10 @@ def _flush_less(benchmarking: ModuleType) -> None:
 
 
 def _without_sycl(module: ModuleType, run: Callable[[ModuleType], None]) -> None:
-    """Run bitsandbytes' loader with its SYCL library out of reach; it then takes its Triton kernels.
+    """Run bitsandbytes' loader without its SYCL library, so that it uses its Triton kernels.
 
-    Where oneAPI is installed, versions before 0.50 load that library whatever torch.version.xpu says, and give it a
-    stream of libxpu's as a ``sycl::queue``.
+    With oneAPI installed, versions before 0.50 load that library whatever torch.version.xpu is, and pass it a
+    libxpu stream as a ``sycl::queue``.
     """
     own = ctypes.cdll.LoadLibrary
 
@@ -117,7 +116,7 @@ def _without_sycl(module: ModuleType, run: Callable[[ModuleType], None]) -> None
 
 
 def _by(name: str, function: str) -> Callable[..., None]:
-    """Return a function of a module of ours that is imported with the first call: most programs compile nothing."""
+    """Return a function whose module is imported on the first call: most programs compile nothing."""
 
     def call(*given: Any) -> None:
         getattr(importlib.import_module(f"openxpu.{name}"), function)(*given)
@@ -156,7 +155,7 @@ _RUNS: dict[str, Callable[..., None]] = {
 
 
 class _Finder(MetaPathFinder):
-    """Mends modules when they are imported: importing them beforehand would bring all of Dynamo."""
+    """Patches modules when they are imported: importing them ahead of time would load all of Dynamo."""
 
     def __init__(self, names: set[str]) -> None:
         self.names = names
@@ -164,7 +163,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find what the other finders find, and have it mended once it has run."""
+        """Find what the other finders find, and patch it once it has run."""
         if name not in self.names:
             return None
         self.names.remove(name)
@@ -198,7 +197,7 @@ _IDLE_WARNINGS = {
 
 
 def _is_of_use(record: logging.LogRecord) -> bool:
-    """Whether to say what a logger of those above wants to say."""
+    """Return whether a message of those loggers is useful."""
     text = str(record.msg)
     if not text.startswith(_IDLE_WARNINGS[record.name]):
         return True
@@ -208,7 +207,7 @@ def _is_of_use(record: logging.LogRecord) -> bool:
 
 
 def enter() -> None:
-    """Mend what is imported now, the others when they are."""
+    """Patch what is already imported now, and the rest on import."""
     for name in _IDLE_WARNINGS:
         logging.getLogger(name).addFilter(_is_of_use)
     later = set(_RUNS)

@@ -1,9 +1,9 @@
-"""Linear layers of a few rows in fewer launches: a pass over Inductor's graphs for GPUs.
+"""Fuse linear layers with few rows: a pass over Inductor's graphs for GPUs.
 
-Where a step of decoding has products with a few rows, four things go along with one (``openxpu::joined_linear``): other
-layers of the same activations (query, key and value), a gate (``silu(x @ a.T) * (x @ b.T)``), a residual connection,
-and the activations' RMS norm, where they come from a residual connection. Queries, keys and values that are turned by
-their positions and put into caches (``_cached.py``) are ``openxpu::cached_linear``.
+For decoding steps. A fused launch (``openxpu::fused_linear``) may include: other layers of the same
+activations (query, key and value); a gate (``silu(x @ a.T) * (x @ b.T)``); a residual connection; the RMS
+norm of the activations, if they come from a residual connection. A QKV projection with RoPE and KV-cache
+writes (``_match_qkv_rope.py``) becomes ``openxpu::qkv_rope_linear``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PARTS = 4  # at most
 
 
 def _read_as_stored(graph: fx.Graph, order: dict[fx.Node, int]) -> bool:
-    """Have weights of int8 and float8 read as they lie."""
+    """Make products use int8 and float8 weights in their stored layout."""
     found = [w for w in map(_products.weight_only_of, graph.nodes) if w]
     for w in found:
         if any(
@@ -60,7 +60,7 @@ def _read_as_stored(graph: fx.Graph, order: dict[fx.Node, int]) -> bool:
 
 
 def _take_biases(graph: fx.Graph) -> bool:
-    """Give products what is added to each of their rows."""
+    """Fold biases into products."""
     found = False
     for product in [p for p in map(_products.product_of, graph.nodes) if p and p.bias is None]:
         biased = _products.bias_of(product)
@@ -79,7 +79,7 @@ def _take_biases(graph: fx.Graph) -> bool:
 
 @dataclass(eq=False)
 class Joined:
-    """Products that become one, and the nodes that are replaced by it."""
+    """Products to be fused, and the nodes that they replace."""
 
     parts: list[Product]
     results: list[fx.Node]
@@ -95,13 +95,13 @@ class Joined:
 
 
 def _is_like(node: fx.Node, product: Product, columns: int) -> bool:
-    """Whether a node has a number for each of the product's rows and so many columns, of the product's dtype."""
+    """Return whether a node has the product's rows and dtype, and so many columns."""
     value = value_of(node)
     return value.numel() == product.rows * columns and value.dtype == value_of(product.node).dtype
 
 
 def _gate_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
-    """Read a node as silu(one product) * another of the same activations, or two halves of one."""
+    """Match silu(one product) * another of the same activations, or the two halves of one."""
     if not (is_call(node, aten.mul.Tensor) and all(map(has_value, node.args))):
         return None
     for activated, other in (node.args, reversed(node.args)):
@@ -136,7 +136,7 @@ def _gate_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
 
 
 def _residual_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | None:
-    """Read a node as a product to which something of its size is added."""
+    """Match a product to which a tensor of its size is added."""
     if not (is_call(node, aten.add.Tensor) and all(map(has_value, node.args))):
         return None
     for given, other in (node.args, reversed(node.args)):
@@ -150,7 +150,7 @@ def _residual_of(node: fx.Node, products: dict[fx.Node, Product]) -> Joined | No
 
 
 def _readers(node: fx.Node) -> Iterator[fx.Node]:
-    """Those who read a node, under views or not."""
+    """Return the users of a node, through views."""
     for user in node.users:
         if is_call(user, *VIEWS) and under_views(user) is not user:
             yield from _readers(user)
@@ -159,7 +159,7 @@ def _readers(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def find(graph: fx.Graph, order: dict[fx.Node, int]) -> list[Joined]:
-    """Find what can be joined; parts of a tensor as caches if all that is put into it is."""
+    """Find what can be fused. A slice of a tensor counts as a cache if every write to the tensor is fused."""
     wholes = _parts.find(graph)
     while True:
         found = _find(graph, order, wholes)
@@ -216,7 +216,7 @@ def _find(graph: fx.Graph, order: dict[fx.Node, int], wholes: list[_parts.Whole]
 
 
 def _scale_at_once(graph: fx.Graph) -> bool:
-    """Give products of int8 their scales: no launch follows them."""
+    """Fold the scales of int8 products into them, saving a launch."""
     found = [
         i
         for i in map(_products.int8_of, graph.nodes)
@@ -242,7 +242,7 @@ def _place(order: dict[fx.Node, int], joined: Joined) -> fx.Node:
 
 
 def _is_there(order: dict[fx.Node, int], joined: Joined) -> bool:
-    """Whether what it reads is there at its place."""
+    """Return whether the inputs of a node are available at its position."""
     inputs = [given for product in joined.products for given in product.inputs()]
     inputs += [
         g for g in (joined.residual, joined.norm and joined.norm.x, joined.norm and joined.norm.weight) if g
@@ -255,7 +255,7 @@ def _is_there(order: dict[fx.Node, int], joined: Joined) -> bool:
 def _join(
     graph: fx.Graph, order: dict[fx.Node, int], instead: dict[fx.Node, fx.Node], joined: Joined
 ) -> None:
-    """Put one product in place of several, unless what they read isn't there at the first one's place."""
+    """Replace several products by one, unless its inputs are unavailable at the first one's position."""
 
     def now(node: fx.Node) -> fx.Node:
         return instead.get(node, node)
@@ -368,7 +368,7 @@ def _put_into_caches(
 
 
 def _restore_products(graph: fx.Graph) -> None:
-    """Have products with a weight be products, of which Inductor makes sums for one row where it tunes."""
+    """Turn single-row sums of products back into matrix products, which Inductor decomposes when tuning."""
     for node in graph.find_nodes(op="call_function", target=aten.sum.dim_IntList):
         multiplied = _products.multiplied(node)
         if multiplied is None or not all(map(has_value, multiplied)):
@@ -387,7 +387,7 @@ def _restore_products(graph: fx.Graph) -> None:
 
 
 def _drop_whole_slices(graph: fx.Graph) -> None:
-    """Have those who read the last place of one read the whole, as a step's logits are computed."""
+    """Remove slices that select the only position, as in the computation of a step's logits."""
     for node in graph.find_nodes(op="call_function", target=aten.slice.Tensor):
         source: Any = node.args[0]
         if has_value(node) and has_value(source) and value_of(node).shape == value_of(source).shape:
@@ -395,7 +395,7 @@ def _drop_whole_slices(graph: fx.Graph) -> None:
 
 
 def _read_inputs_first(graph: fx.Graph) -> None:
-    """Have views of inputs stand before what is computed, so that products find scales and weights there."""
+    """Move views of inputs to the front, so that scales and weights are available to all products."""
     inputs = graph.find_nodes(op="placeholder")
     changed = {node.args[0] for node in graph.find_nodes(op="call_function", target=aten.copy_.default)}
     early = {node for node in inputs if node not in changed}
@@ -415,10 +415,10 @@ def _read_inputs_first(graph: fx.Graph) -> None:
 
 
 class JoinLayers(CustomGraphModulePass):
-    """Registered for xpu by ``enter``."""
+    """The pass; registered for xpu by ``enter``."""
 
     def __call__(self, gm: fx.GraphModule) -> None:
-        """Rewrite the graph, which is going to be Python that runs where it is made."""
+        """Rewrite the graph, which is compiled to Python in this process."""
         from torch._inductor import config
         from torch._inductor.pattern_matcher import stable_topological_sort
         from torch._inductor.virtualized import V
@@ -449,7 +449,7 @@ class JoinLayers(CustomGraphModulePass):
         gm.recompile()
 
     def uuid(self) -> object:
-        """Change with this file, for caches of graphs."""
+        """Return a key for graph caches that changes with the source of the pass."""
         texts = [
             Path(str(file)).read_bytes()
             for file in (

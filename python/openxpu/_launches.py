@@ -1,4 +1,4 @@
-"""Where the launches of kernels are what a program waits for."""
+"""Whether launch overhead matters on a device."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ FEW_ROWS = 16
 
 
 def counts_launches(index: int | None = None) -> bool:
-    """Tell whether launches of a device (None: the current one) are what small kernels wait for.
+    """Return whether small kernels of a device (None: the current one) are dominated by launch overhead.
 
-    A host device's take a microsecond, on the thread that calls.
+    On a CPU device a launch takes a microsecond on the calling thread.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Puts the xpu device into the imported PyTorch."""
+"""Register the xpu device with the imported PyTorch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CUDA_BUILD = (
 
 
 def load() -> bool:
-    """Load the device; False (with a reason for whoever uses it) where that can't be."""
+    """Load the device. Returns False if that fails; using xpu then raises the reason."""
     if torch._C._has_xpu:
         return False  # Intel's own build: nothing to add
     if torch.version.cuda is not None and os.environ.get("OPENXPU_ACCELERATOR") != "1":
@@ -56,9 +56,9 @@ def load() -> bool:
 
 
 def _hide_cuda() -> None:
-    """Leave one accelerator to be found: torch.compile refuses two, and so does Triton.
+    """Hide CUDA: torch.compile and Triton reject two accelerators.
 
-    With OPENXPU_KEEP_CUDA=1 both are there, for comparisons in one process.
+    OPENXPU_KEEP_CUDA=1 keeps both, for comparisons in one process.
     """
     os.environ.setdefault("TRITON_DEFAULT_BACKEND", "xpu")
     if os.environ.get("OPENXPU_KEEP_CUDA") != "1":
@@ -66,7 +66,7 @@ def _hide_cuda() -> None:
 
 
 def _version_mismatch() -> str | None:
-    """Say so if the bridge was compiled for another PyTorch: their C++ interfaces differ."""
+    """Return a message if the bridge was compiled for another PyTorch, whose C++ interface differs."""
     try:
         from openxpu._build import TORCH_VERSION
     except ImportError:
@@ -90,7 +90,7 @@ def _refuse(reason: str) -> None:
 
 
 def _enter(bridge: ModuleType) -> None:
-    """Fill torch._C with what torch.xpu calls, and let torch.xpu take notice."""
+    """Add to torch._C what torch.xpu calls, and make torch.xpu notice."""
     from openxpu import _interface, _shapes, _types
     from openxpu._image import StaticLauncher
 
@@ -117,7 +117,7 @@ def _enter(bridge: ModuleType) -> None:
 
 
 def _mark_caches() -> None:
-    """Let PyTorch's caches of compiled graphs, which hold kernels, tell versions of the compiler apart."""
+    """Make PyTorch's caches of compiled graphs, which contain kernels, depend on the compiler's version."""
     from torch.compiler import config
 
     from openxpu import compiler_version
@@ -126,10 +126,9 @@ def _mark_caches() -> None:
 
 
 def _trace_attention() -> None:
-    """Let scaled_dot_product_attention be traced without autograd, as torch.export does in inference mode.
+    """Make scaled_dot_product_attention traceable without autograd, as torch.export does in inference mode.
 
-    Tracing then goes past the device's kernel to PyTorch's own function, which asks a table that has no column
-    for xpu in a CPU build.
+    Tracing would otherwise reach PyTorch's own function, whose table has no entry for xpu in a CPU build.
     """
     attention = torch.ops.aten.scaled_dot_product_attention.default
     own = torch._C.DispatchKey.CompositeImplicitAutograd

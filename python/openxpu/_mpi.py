@@ -1,7 +1,7 @@
-"""Process groups over MPI: finds MPI's compiler, makes the library that calls MPI, and begins.
+"""Process groups over MPI: find MPI's compiler, build the library that calls MPI, and initialize MPI.
 
-MPICH's and Open MPI's libraries differ in binary form, so what calls them (``share/mpi/messages.c``) is compiled where
-it runs, by that MPI's own ``mpicc``, and kept beside the compiled kernels.
+MPICH and Open MPI have different ABIs. The code that calls them (``share/mpi/messages.c``) is therefore
+compiled at run time with that MPI's own ``mpicc``, and cached beside the kernels.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MISSING = (
 
 
 class Compiler(NamedTuple):
-    """An ``mpicc``, and what it compiles for."""
+    """An ``mpicc`` and the MPI that it compiles for."""
 
     path: str
     version: str  # "MPICH 4.0.2"
@@ -38,7 +38,7 @@ class Compiler(NamedTuple):
 
 
 class World(NamedTuple):
-    """What MPI says."""
+    """MPI's world, as MPI reports it."""
 
     rank: int
     size: int
@@ -56,12 +56,12 @@ def _candidates() -> list[str]:
 
 
 def is_there() -> bool:
-    """Whether there is a compiler for MPI."""
+    """Return whether an MPI compiler is available."""
     return os.name == "posix" and any(os.access(path, os.X_OK) for path in _candidates())
 
 
 def _ask(path: str) -> Compiler | str:
-    """What a compiler is for, or why that isn't known."""
+    """Return which MPI a compiler is for, or why that is unknown."""
     try:
         macros = subprocess.run([path, "-E", "-dM", str(_MAIN)], capture_output=True, text=True)
         shows = subprocess.run([path, "-show"], capture_output=True, text=True)
@@ -81,7 +81,7 @@ def _ask(path: str) -> Compiler | str:
 
 
 def _libraries() -> dict[str, str]:
-    """MPI's libraries in this process, and of which kind each is."""
+    """Return the MPI libraries in this process, with their kind."""
     with open("/proc/self/maps") as file:
         paths = {line.split(maxsplit=5)[5].strip() for line in file if "/libmpi" in line}
     found = {}
@@ -93,7 +93,7 @@ def _libraries() -> dict[str, str]:
 
 
 def _compiler() -> Compiler:
-    """The compiler for the MPI that began this process, or that is in it already, before others."""
+    """Return the compiler for the MPI that launched this process or is loaded in it; else the first one."""
     wanted = set(_libraries().values())
     if not wanted and "OMPI_COMM_WORLD_SIZE" in os.environ:
         wanted = {"Open MPI"}
@@ -114,7 +114,7 @@ def _compiler() -> Compiler:
 
 
 def _build(compiler: Compiler, path: Path) -> None:
-    """Whole or not at all: other processes may be at it, too."""
+    """Build atomically: other processes may be building too."""
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
         pass
     command = [compiler.path, "-std=c11", "-O2", "-fPIC", "-shared", "-pthread", "-o", part.name]
@@ -126,7 +126,7 @@ def _build(compiler: Compiler, path: Path) -> None:
 
 
 def _load() -> None:
-    """Load the library that calls MPI, made where it isn't kept."""
+    """Load the library that calls MPI; build it if it is not cached."""
     from openxpu import _bridge, _distributed
 
     compiler = _compiler()
@@ -154,7 +154,7 @@ def _load() -> None:
 
 
 def _end_in_order() -> None:
-    """End MPI with the process: by all ranks together, unless this one ends by an exception."""
+    """Finalize MPI at exit, collectively with all ranks, unless this one ends with an exception."""
     from openxpu import _distributed
 
     _ending.watch(lambda: _distributed.end_mpi(not _ending.has_failed()))
@@ -164,7 +164,7 @@ _begun: list[World] = []
 
 
 def start(timeout: timedelta) -> World:
-    """Begin MPI, in all processes that its launcher has started."""
+    """Initialize MPI, in all processes that its launcher started."""
     from openxpu import _distributed
 
     if not _begun:
@@ -182,7 +182,7 @@ def start(timeout: timedelta) -> World:
 
 
 def meet(timeout: timedelta) -> tuple[Any, int, int]:
-    """A store for all processes that MPI's launcher has started, and this one's rank and their number."""
+    """Return a store for all processes of MPI's launcher, this process's rank, and their number."""
     from torch.distributed import TCPStore
 
     from openxpu import _distributed

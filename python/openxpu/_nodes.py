@@ -1,4 +1,4 @@
-"""Reading Inductor's graphs and writing into them: what the passes that join layers share."""
+"""Helpers to read and write FX graphs, shared by the fusion passes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VIEWS = (
 
 
 def is_call(node: object, *targets: object) -> bool:
-    """Whether a node calls one of these; sums of multiples aren't what any pattern takes for one."""
+    """Return whether a node calls one of these functions; sums with alpha or beta are never matched."""
     if not isinstance(node, fx.Node) or node.op != "call_function":
         return False
     return node.target in targets and not node.kwargs.keys() & {"alpha", "beta"}
@@ -34,7 +34,7 @@ def value_of(node: fx.Node) -> torch.Tensor:
 
 
 def dims_of(given: Any) -> list[Any]:
-    """Dimensions as a list; [] for None, which is all."""
+    """Return dimensions as a list; [] for None, which means all."""
     return [] if given is None else list(given)
 
 
@@ -43,7 +43,7 @@ def has_value(node: object) -> bool:
 
 
 def under_views(node: fx.Node) -> fx.Node:
-    """Follow views that leave rows as they are."""
+    """Follow views that keep rows intact."""
     while is_call(node, *VIEWS) and has_value(node.args[0]):
         source: Any = node.args[0]
         if not value_of(source).dim() or value_of(source).shape[-1] != value_of(node).shape[-1]:
@@ -53,7 +53,7 @@ def under_views(node: fx.Node) -> fx.Node:
 
 
 def only_source(node: fx.Node) -> fx.Node | None:
-    """Follow such views where nobody else reads what is between; None where somebody does."""
+    """Follow such views if intermediate nodes have no other users; else None."""
     while len(node.users) == 1 and is_call(node, *VIEWS):
         source = under_views(node)
         if source is node:
@@ -64,7 +64,7 @@ def only_source(node: fx.Node) -> fx.Node | None:
 
 
 def unconverted(node: Any, dtype: torch.dtype) -> Any:
-    """Return what was converted to `dtype`."""
+    """Return the input of a conversion to `dtype`, or the node itself."""
     return (
         node.args[0] if is_call(node, prims.convert_element_type.default) and node.args[1] == dtype else node
     )
@@ -80,7 +80,7 @@ def is_rounding(node: fx.Node) -> bool:
 
 @dataclass(frozen=True)
 class Norm:
-    """What an RMS norm is of, its weight and what is added to the mean square."""
+    """An RMS norm: input, weight, and the epsilon added to the mean square."""
 
     x: fx.Node
     weight: fx.Node
@@ -88,7 +88,7 @@ class Norm:
     plus_one: bool = False  # to the weight
 
     def nodes(self, result: fx.Node) -> set[fx.Node]:
-        """Find what lies between x and the norm's result, and that."""
+        """Return the nodes between x and the norm's result, and the result."""
         found, left = {result}, [result]
         while left:
             more = {
@@ -100,7 +100,7 @@ class Norm:
 
 
 def _less_one(node: Any) -> tuple[Any, bool]:
-    """Return w where a node is w + 1, computed in fp32, or the node; and which."""
+    """Return w and True if a node is w + 1 in fp32, else the node and False."""
     if is_call(node, aten.add.Tensor) and node.args[1] == 1:
         weight = unconverted(node.args[0], torch.float32)
         return weight, True
@@ -108,7 +108,7 @@ def _less_one(node: Any) -> tuple[Any, bool]:
 
 
 def norm_of(node: fx.Node) -> Norm | None:
-    """Read a node as an RMS norm along its last dimension, computed in fp32 and rounded before its weight or after."""
+    """Match an RMS norm along the last dimension, computed in fp32 and rounded before or after the weight."""
     dtype = value_of(node).dtype
     product = unconverted(node, dtype)
     if not is_call(product, aten.mul.Tensor):
@@ -142,7 +142,7 @@ def norm_of(node: fx.Node) -> Norm | None:
 
 
 class Writer:
-    """Adds nodes with their values."""
+    """Adds nodes, with their fake values."""
 
     def __init__(self, graph: fx.Graph) -> None:
         self.graph = graph
@@ -171,7 +171,7 @@ class Writer:
         bias: fx.Node | None,
         group: int,
     ) -> fx.Node:
-        """Write a product of one weight, which may be joined with others."""
+        """Add a product with one weight, which may be fused with others."""
         given = [[n for n in (node,) if n is not None] for node in (weight, scale, zero, bias)]
         node = self.call(
             torch.ops.openxpu.joined_linear.default, x, *given, group, False, "none", None, 0.0, None
