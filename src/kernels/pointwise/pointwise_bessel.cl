@@ -1,8 +1,8 @@
-/* Bessel and Airy functions and erfcx of R, for formulas of pointwise.def (sb_…).
+/* Bessel and Airy functions and erfcx of R, for the formulas of pointwise.def (sb_…).
  *
- * Each is split where its nature changes, and on each side what is left after the known behaviour is taken
- * out is a series in Chebyshev's polynomials or in powers, fitted for this file in 40 digits. All are
- * computed in WIDE, but for J and Y up to 8, of which floats are enough. */
+ * Domains are split where the behavior changes. In each part, the known asymptotic factor is removed and the
+ * rest is a Chebyshev or power series, fitted for this file with 40 digits. Everything is computed in WIDE,
+ * except J and Y up to 8, for which float suffices. */
 #include "pointwise/wide.h"
 
 #define TWO_OVER_PI K(0.63661977236758134308)
@@ -24,7 +24,7 @@ static inline WIDE b_series(__constant WIDE *c, int n, WIDE t) {
     return fma(t, next, c[0] - after);
 }
 
-/* --- modified, first kind: up to 8 in powers of x², far exp(-x) I(x) in 16 / x - 1 --- */
+/* --- modified, first kind: up to 8 in powers of x², beyond exp(-x) I(x) in 16 / x - 1 --- */
 #ifdef R_IS_DOUBLE
 __constant WIDE i0_near[] = {
     KW(1.0000000000000000004), KW(0.24999999999999999628), KW(0.015625000000000005584),
@@ -83,7 +83,7 @@ static inline WIDE b_i0_near(WIDE x) { return w_power(i0_near, TERMS(17, 13), x 
 static inline WIDE b_i1_near(WIDE x) { return x * w_power(i1_near, TERMS(16, 12), x * x); }
 static inline WIDE b_i0_far(WIDE x) { return b_series(i0_far, TERMS(23, 8), KW(16.0) / x - KW(1.0)) / sqrt(x); }
 static inline WIDE b_i1_far(WIDE x) { return b_series(i1_far, TERMS(23, 8), KW(16.0) / x - KW(1.0)) / sqrt(x); }
-/* value * exp(x): far out in two halves, as I stays finite a little longer than exp. */
+/* value * exp(x): for large x as two factors exp(x / 2), because I overflows later than exp. */
 static inline WIDE b_unscaled(WIDE value, WIDE x) {
     const bool far = x > TERMS(KW(700.0), KW(80.0));
     WIDE e = exp(far ? x * KW(0.5) : x);
@@ -149,7 +149,7 @@ static inline WIDE b_k1_near(WIDE x) {
 }
 static inline WIDE b_k0_far(WIDE x) { return b_series(k0_far, TERMS(22, 10), KW(4.0) / x - KW(1.0)) / sqrt(x); }
 static inline WIDE b_k1_far(WIDE x) { return b_series(k1_far, TERMS(22, 10), KW(4.0) / x - KW(1.0)) / sqrt(x); }
-/* What K and Y are at 0 and on its left. */
+/* K and Y at 0 and for negative x. */
 #define AT_ZERO(x, value) if (!(x > K(0.0))) return x == K(0.0) ? value : (R)NAN
 static inline R sb_k0(R x) {
     AT_ZERO(x, (R)INFINITY);
@@ -168,10 +168,9 @@ static inline R sb_scaled_k1(R x) {
     return (R)(x <= K(2.0) ? exp((WIDE)x) * b_k1_near(x) : b_k1_far(x));
 }
 
-/* --- J and Y up to 8 ---
- * Up to the first zero or two by series in x². From there on by intervals around each zero: (x - zero), which
- * two numbers hold together, times a polynomial of it, so that what is next to a zero is as exact as all
- * else. Y's logarithm is that of x over the first zero, and what is left over vanishes there, too. */
+/* --- J and Y up to 8 --- Up to the first zero or two by series in x². Beyond, by intervals around each zero:
+ * (x - zero), with the zero in double-word precision, times a polynomial, which keeps the relative precision
+ * next to a zero. Y's logarithm is that of x over the first zero; the remainder vanishes there, too. */
 #ifdef R_IS_DOUBLE
 __constant R j0_small[] = {
     0.99999999999999999907, -0.2499999999999999617, 0.015624999999999738778, -0.00043402777777708660842,
@@ -319,7 +318,7 @@ __constant R y1_zeros[] = {
     -3.890256069e-5f, 0.0f, 0.0f, 0.0f, 0.0f,
 };
 #endif
-/* Each zero in two numbers. */
+/* Zeros in double-word precision. */
 __constant R j0_zero[] = {K(2.4048255576957727686), TERMS(-1.176691652e-16, 1.087059046e-7f),
     K(5.5200781102863106496), TERMS(8.088597146e-17, -7.193414833e-8f),
     K(8.653727912911012217), TERMS(-2.928126073e-16, 3.814779067e-7f)};
@@ -339,7 +338,7 @@ static inline R b_power(__constant R *c, int n, R t) {
     return sum;
 }
 static inline R b_distance(R x, __constant R *zero) { return (x - zero[0]) - zero[1]; }
-/* About the zero number i of a function's table of zeros, by row `row` of its table of polynomials. */
+/* The expansion around zero i of a function's table of zeros, with row `row` of its table of polynomials. */
 static inline R b_about(R x, __constant R *zero, __constant R *c, int n, int i, int row) {
     const R t = b_distance(x, zero + 2 * i);
     return t * b_power(c + row * n, n, t);
@@ -354,7 +353,7 @@ static inline R b_j1_near(R x) {
     const int i = x > K(5.3314);
     return x <= K(2.2) ? b_j1_small(x) : b_about(x, j1_zero, j1_zeros, TERMS(17, 10), i, i);
 }
-/* log(x / zero), next to the zero from the distance. */
+/* log(x / zero); next to the zero computed from the distance. */
 static inline R b_log_ratio(R x, R t, R reciprocal) {
     const R ratio = x * reciprocal;
     return ratio < K(0.5) ? log(ratio) : log1p(t * reciprocal);
@@ -404,8 +403,8 @@ __constant WIDE q1_far[] = {
     KW(-4.5612523950772971943e-15), KW(6.5082829577833839539e-16), KW(-1.0269147531823242863e-16),
     KW(1.7676355487764791603e-17), KW(-3.2834519872981614605e-18),
 };
-/* Of order n: the modulus times cos(phase) (J) or sin(phase) (Y), the phase being x - (2n + 1) pi/4, by the
- * slowly varying P and Q in (8 / x)². */
+/* Order n: modulus times cos(phase) (J) or sin(phase) (Y) with phase x - (2n + 1) pi/4, by the slowly varying
+ * P and Q in (8 / x)². */
 static inline R b_far(R argument, int n, bool second) {
     if (isinf(argument)) return K(0.0);
     WIDE x = argument, u = KW(8.0) / x, t = KW(2.0) * u * u - KW(1.0);
@@ -416,10 +415,10 @@ static inline R b_far(R argument, int n, bool second) {
     return (R)(sqrt(KW(0.63661977236758134308) / x) * (second ? p * sine + q * cosine : p * cosine - q * sine));
 }
 #else
-/* In floats alone, whose sines don't tell how far a zero is: the phase in whole numbers of 64 bits. */
-/* The bits of 2 / pi, of which the first word is its whole part. */
+/* Without fp64: float sines lose the distance to a zero, so the phase is a 64-bit fixed-point number. */
+/* The bits of 2 / pi; the first word is the integer part. */
 __constant uint two_over_pi[] = {0u, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu};
-/* x / (pi / 2) modulo 4, of which 62 bits are the fraction; for 2^-7 <= x < infinity. */
+/* x / (pi / 2) modulo 4 with 62 fraction bits (Payne-Hanek reduction), for 2^-7 <= x < infinity. */
 static inline ulong b_quadrants(float x) {
     const uint bits = as_uint(x), mantissa = (bits & 0x7fffffu) | 0x800000u;
     const int from = (int)(bits >> 23) - 150 - 2 + 32; /* the first bit of the table that counts */
@@ -429,9 +428,9 @@ static inline ulong b_quadrants(float x) {
     const ulong first = (high << shift) | (low >> 32 >> (32 - shift)), rest = (low << shift) >> 32;
     return mantissa * first + ((mantissa * rest) >> 32);
 }
-/* What the phase of order n differs by from x - (2n + 1) pi/4, in quadrants, over 8 / x, in (8 / x)²; and
- * sqrt(x) times the modulus. Both fitted. The phase has 62 bits of fraction: next to a zero far out little is
- * left of it. */
+/* The difference between the phase of order n and x - (2n + 1) pi/4 in quadrants, divided by 8 / x, as
+ * polynomial in (8 / x)²; and sqrt(x) times the modulus. Both fitted. 62 fraction bits are needed because of
+ * cancellation next to a zero at large x. */
 __constant long phase0_far[] = {
     -45873289113778835L, 373317782012313L, -18776701299200L, 2292974831638L, -511940500885L, 176517158897L,
     -77165853585L, 32824524767L, -10191754658L, 1567804260L,
@@ -554,7 +553,7 @@ static inline R sb_airy_ai(R argument) {
     return (R)((sin(phase) * b_series(airy_p, TERMS(39, 30), t) - cos(phase) * w * b_series(airy_q, TERMS(50, 36), t)) / root);
 }
 
-/* --- exp(x²) erfc(x), and what is made of it --- */
+/* --- exp(x²) erfc(x), and functions based on it --- */
 __constant WIDE erfcx[] = {
     KW(1.1760066555883003561), KW(0.025779673870048208077), KW(-0.10659315067778503348),
     KW(0.038808879574483821125), KW(-0.0054148999308937250185), KW(-0.00040815257282372385078),
@@ -577,7 +576,7 @@ static inline R sb_log_ndtr(R x) {
     WIDE z = (WIDE)x * KW(0.70710678118654752440);
     return (R)(x < K(-1.0) ? log(b_erfcx(-z) * KW(0.5)) - (WIDE)x * (WIDE)x * KW(0.5) : log1p(erfc(z) * KW(-0.5)));
 }
-/* The normal distribution's quantile. */
+/* Quantile of the normal distribution. */
 static inline R sb_ndtri(R p) {
     if (!(p > K(0.0) && p < K(1.0))) return p == K(0.0) ? -(R)INFINITY : p == K(1.0) ? (R)INFINITY : (R)NAN;
     WIDE tail = p < K(0.5) ? (WIDE)p : KW(1.0) - (WIDE)p;

@@ -1,4 +1,4 @@
-/* Special functions of R around gamma and erf, for formulas of pointwise.def (sf_…). */
+/* Special functions of R related to gamma and erf, for the formulas of pointwise.def (sf_…). */
 #include "pointwise/wide.h"
 
 #ifdef R_IS_DOUBLE
@@ -17,7 +17,7 @@ static inline R sf_erfinv(R x) {
 }
 
 #ifndef WIDE_IS_DOUBLE
-/* digamma of [1, 2] in float, as (x - its zero there) times a polynomial: exact next to the zero, too. */
+/* digamma on [1, 2] in float: (x - zero) times a polynomial, which is accurate next to the zero, too. */
 static inline float f_digamma_near(float x) {
     float t = (x - 1.4616321325302124f) - 1.2438149939e-8f;
     float p = -0.007476843099f;
@@ -36,9 +36,8 @@ static inline float f_digamma_near(float x) {
 }
 #endif
 
-/* The logarithmic derivative of the gamma function: reflected to x > 0, moved up to x >= 10, then the
- * asymptotic series in Bernoulli's numbers. At 0 it is an infinity of the other sign, at negative whole
- * numbers NaN. */
+/* digamma: reflection to x > 0, recurrence to x >= 10, then the asymptotic series in Bernoulli numbers. At ±0
+ * it is an infinity of the opposite sign, at negative integers NaN. */
 static inline R sf_digamma(R argument) {
     WIDE x = argument, result = KW(0.0);
     if (x == KW(0.0)) return copysign((R)INFINITY, -argument);
@@ -71,7 +70,7 @@ static inline R sf_digamma(R argument) {
     return (R)(result + log(x) - KW(0.5) / x - z * series);
 }
 
-/* Hurwitz's zeta: terms until the argument is past 9, then Euler and Maclaurin's formula. */
+/* Hurwitz zeta: terms until the argument exceeds 9, then the Euler-Maclaurin formula. */
 static inline WIDE w_zeta(WIDE x, WIDE q) {
     /* B_2k / (2k)! */
     const WIDE bernoulli[] = {KW(8.3333333333333333333e-2), KW(-1.3888888888888888889e-3), KW(3.3068783068783068783e-5), KW(-8.2671957671957671958e-7), KW(2.0876756987868098979e-8), KW(-5.2841901386874931848e-10), KW(1.3382536530684678833e-11), KW(-3.3896802963225828668e-13), KW(8.5860620562778445641e-15), KW(-2.1748686985580618730e-16), KW(5.5090028283602295153e-18), KW(-1.3954464685812523341e-19)};
@@ -102,7 +101,7 @@ static inline WIDE w_zeta(WIDE x, WIDE q) {
 }
 static inline R sf_zeta(R x, R q) { return (R)w_zeta(x, q); }
 
-/* The sum over k of 1 / (x + k)²: reflected to x >= 1/2, moved up to x >= 10, then the asymptotic series. */
+/* trigamma, Σ_k 1 / (x + k)²: reflection to x >= 1/2, recurrence to x >= 10, then the asymptotic series. */
 static inline R sf_trigamma(R argument) {
     WIDE x = argument, result = KW(0.0), sign = KW(1.0);
     if (x < KW(0.5)) {
@@ -136,9 +135,9 @@ static inline R sf_polygamma(R x, int n) {
     return (R)(n % 2 ? value : -value);
 }
 
-/* x^a exp(-x) / Gamma(a + 1); where a is large and x near it through the relative distance, which is small. */
+/* x^a exp(-x) / Gamma(a + 1); for large a and x near a through the relative distance, which is small. */
 #if defined(WIDE_IS_DOUBLE) && !defined(R_IS_DOUBLE)
-#define MU_FROM 1e4 /* the logarithms' digits do so far */
+#define MU_FROM 1e4 /* up to here the precision of the logarithms suffices */
 #else
 #define MU_FROM KW(10.0)
 #endif
@@ -160,7 +159,7 @@ static inline R sf_igamma_series(R a, R x) {
     }
     return (R)(sum * w_gamma_factor(a, x));
 }
-/* The upper one by its continued fraction, for x above a (Lentz's way of evaluating it). */
+/* The upper one by its continued fraction, for x above a (Lentz's algorithm). */
 static inline R sf_igammac_fraction(R a, R x) {
     R b = x + K(1.0) - a, c = K(1.0) / TINY, d = K(1.0) / b, h = d;
     for (int k = 1; k < 4000; k++) {

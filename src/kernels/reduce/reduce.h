@@ -1,5 +1,5 @@
-/* What the reduction kernels are given. Reduced dimensions are one inner dimension (`length` elements,
- * `stride` bytes apart) and `outer` further ones; an output's elements are cut into `chunks` chunks of
+/* Parameters of the reduction kernels. Reduced dimensions are one inner dimension (`length` elements,
+ * `stride` bytes apart) and `outer` further ones; an output's elements are split into `chunks` chunks of
  * `chunk`. Task t is chunk t % chunks of output t / chunks. */
 #ifndef XPU_KERNELS_REDUCE_H
 #define XPU_KERNELS_REDUCE_H
@@ -10,16 +10,16 @@
 typedef struct reduce_params {
     xpu_addr in;
     xpu_addr out[2];
-    xpu_addr partial; /* accumulators, one a task; unused when chunks is 1 */
+    xpu_addr partial; /* accumulators, one per task; unused if chunks is 1 */
     xpu_i64 outputs;
     xpu_i64 total; /* elements reduced to one output */
     xpu_i64 length, stride;
     xpu_i64 chunk, chunks;
     xpu_i64 tasks;                  /* outputs * chunks */
-    xpu_i64 batch;                  /* tasks that one worker does, one after the other */
-    xpu_u64 count, parameter;       /* bits of a float, or of a double when A is double */
+    xpu_i64 batch;                  /* consecutive tasks of one worker */
+    xpu_u64 count, parameter;       /* bits of a float, or of a double if A is double */
     xpu_i32 width, pad;             /* work-items that share a task */
-    xpu_i64 size[REDUCE_DIMS];      /* KEPT dimensions that make up the output, OUTER that are reduced */
+    xpu_i64 size[REDUCE_DIMS];      /* KEPT dimensions of the output, then OUTER reduced ones */
     xpu_i64 in_stride[REDUCE_DIMS]; /* bytes */
     xpu_i64 out_stride[2][REDUCE_DIMS];
 } reduce_params;
