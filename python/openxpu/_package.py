@@ -1,8 +1,8 @@
-"""Packages: an exported program as one file that libxpu runs without PyTorch (``xpu/package.h``).
+"""Export: an exported program as one file that libxpu runs without PyTorch (``xpu/package.h``).
 
-Inductor lowers the program for xpu and gives a graph of allocations, kernel launches and library operators
-(its FX wrapper). That becomes the package's program here: registers for sizes, tensors, and steps. An operator
-that the runner lacks is named here, never where the package runs.
+Inductor lowers the program for xpu to a graph of allocations, kernel launches and library operators (its FX
+wrapper). It becomes the package's program: registers for sizes, tensors, and steps. Operators that the runner
+lacks are reported here, not when the package runs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ OPTIONS: dict[str, Any] = {
 
 
 class PackageError(RuntimeError):
-    """The program can't be packaged; the text says what it has that the runner lacks."""
+    """The program can't be packaged; the message names what the runner lacks."""
 
 
 def _library() -> ctypes.CDLL:
@@ -57,7 +57,7 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _runner_operators() -> frozenset[str]:
-    """Return the names of the operators that the runner has."""
+    """Return the names of the runner's operators."""
     found: list[str] = []
     while name := _library().xpu_package_operator(len(found)):
         found.append(name.decode())
@@ -66,7 +66,7 @@ def _runner_operators() -> frozenset[str]:
 
 @functools.cache
 def _dtypes() -> dict[torch.dtype, int]:
-    """Return the number of each dtype in ``xpu/dtype.h``."""
+    """Return the value of each dtype in ``xpu/dtype.h``."""
     names = (
         "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64 complex64"
     )
@@ -75,7 +75,7 @@ def _dtypes() -> dict[torch.dtype, int]:
 
 
 class _Converter(wrapper_fxir.FxConverter):
-    """Inductor's converter, which also notes at each node what a package needs: images and layouts."""
+    """Inductor's converter, which also annotates nodes with images and layouts."""
 
     def _generate_triton_call(self, line: Any) -> None:
         super()._generate_triton_call(line)
@@ -115,12 +115,12 @@ class _Converter(wrapper_fxir.FxConverter):
 
 
 def _expression(value: Any) -> sympy.Expr:
-    """Give an int, SymInt or expression as an expression."""
+    """Convert an int, SymInt or expression to an expression."""
     return sympy.sympify(value.node.expr if isinstance(value, torch.SymInt) else value)
 
 
 class _Ints:
-    """The registers: each an operation on earlier ones."""
+    """Integer registers; each is an operation on earlier ones."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, int, int]] = []
@@ -128,7 +128,7 @@ class _Ints:
         self.symbols: dict[sympy.Symbol, int] = {}
 
     def put(self, op: str, a: int, b: int = 0) -> int:
-        """Give the register of an operation, made once."""
+        """Return the register of an operation; equal operations share one."""
         row = (INT_OPS.index(op), a, b)
         if row not in self.found:
             self.found[row] = len(self.rows)
@@ -136,17 +136,17 @@ class _Ints:
         return self.found[row]
 
     def const(self, value: int) -> int:
-        """Give the register of a number."""
+        """Return the register of a constant."""
         if not -(2**63) <= value < 2**63:
             raise PackageError(f"the number {value} doesn't fit in 64 bits")
         return self.put("const", value)
 
     def fold(self, op: str, registers: Sequence[int]) -> int:
-        """Join several registers by an operation."""
+        """Reduce several registers with a binary operation."""
         return functools.reduce(lambda a, b: self.put(op, a, b), registers)
 
     def of(self, value: Any) -> int:
-        """Give the register of an int, SymInt or expression of the inputs' sizes."""
+        """Return the register of an int, SymInt or expression in the input sizes."""
         e = _expression(value)
         if e.is_Integer:
             return self.const(int(e))
@@ -194,7 +194,7 @@ class _Ints:
         raise PackageError(f"the runner can't compute {e} from the inputs' sizes ({kind})")
 
     def _quotient(self, e: sympy.Expr) -> int:
-        """Give a product, or the floor of one, whose factors may be fractions."""
+        """Compute a product, or the floor of one, with fractional factors."""
         inner = e.args[0] if type(e).__name__ == "floor" else e
         top, bottom = sympy.fraction(sympy.together(inner))
         if bottom == 1:
@@ -221,7 +221,7 @@ def _lacking(missing: collections.Counter[str]) -> PackageError:
 
 
 class _File:
-    """What the programs of a package share: weights, and images, where one may be in several programs."""
+    """Weights and images, which the programs of a package share."""
 
     def __init__(self) -> None:
         self.weights: list[torch.Tensor] = []  # on the CPU, a byte an element
@@ -233,7 +233,7 @@ class _File:
         self.offline: Callable[[bytes], bytes | None] = lambda _: None  # of the target that is packed
 
     def keep(self, data: torch.Tensor) -> int:
-        """Return where among the weights these bytes begin."""
+        """Return the offset of these bytes in the weights."""
         digest = hashlib.blake2b(data.numpy().data, digest_size=32).digest()
         if digest not in self.kept:
             self.kept[digest] = self.weights_size
@@ -242,20 +242,20 @@ class _File:
         return self.kept[digest]
 
     def put(self, image: bytes) -> tuple[int, int]:
-        """Return where among the images this one begins, and its bytes."""
+        """Return the offset of this image, and its bytes."""
         if image not in self.images:
             self.images[image] = self.images_size
             self.images_size += -(-len(image) // 8) * 8
         return self.images[image], len(image)
 
     def put_binary(self, image: bytes) -> tuple[int, int]:
-        """Do the same for what an offline compiler makes of it, 0 bytes where there is none."""
+        """Do the same for an offline compiler's binary of it; 0 bytes if there is none."""
         binary = self.offline(image)
         return self.put(binary) if binary else (0, 0)
 
 
 class _Packer:
-    """A lowered graph as a package's program."""
+    """Converts a lowered graph to a package's program."""
 
     def __init__(
         self, exported: torch.export.ExportedProgram, lowered: torch.fx.GraphModule, file: _File
@@ -336,7 +336,7 @@ class _Packer:
             self.constants[base][2] = 1
 
     def _new(self, node: Any) -> int:
-        """Memory for what an operator returns, laid out as Inductor counts on."""
+        """Return memory for an operator's result, in the layout that Inductor assumes."""
         layout = node.meta.get("openxpu_layout")
         value = node.meta["val"]
         sizes, strides = (layout.size, layout.stride) if layout else (value.shape, value.stride())
@@ -360,13 +360,13 @@ class _Packer:
         return (NONE, 0) if node is None else self._tensor(node)
 
     def _operator(self, name: str, written: int, args: Sequence[tuple[int, int]]) -> None:
-        """Add a step; the first `written` arguments are what it writes."""
+        """Add a step; its first `written` arguments are outputs."""
         for _, slot in args[:written]:
             self._written(slot)
         self.steps.append([-1, *_words_of_text(name), len(args), *(word for arg in args for word in arg)])
 
     def _dense(self, arg: tuple[int, int], dtype: torch.dtype | None = None) -> tuple[int, int]:
-        """Give a tensor without gaps and of the dtype, a copy where this one isn't so."""
+        """Return a contiguous tensor of the dtype: this one, or a copy."""
         _, of, sizes, strides, _, _ = self.tensors[arg[1]]
         wanted = of if dtype is None else self._dtype(dtype)
         dense = [self.ints.const(1)]
@@ -496,7 +496,7 @@ class _Packer:
             self.outputs.append([*_words_of_text(name), slot])
 
     def _ranges(self) -> None:
-        """What the export demands of sizes, and what Inductor has taken for granted since."""
+        """Return the size constraints of the export, and those that Inductor added."""
         for symbol, bounds in self.exported.range_constraints.items():
             if symbol not in self.ints.symbols:
                 continue
@@ -522,7 +522,7 @@ class _Packer:
         return name if factor == 1 else f"{name} / {factor}"
 
     def input_name(self, i: int) -> str:
-        """Read an input's name back from its words."""
+        """Decode an input's name from its words."""
         length, *words = self.inputs[i]
         return struct.pack(f"<{len(words)}q", *words)[:length].decode()
 
@@ -540,7 +540,7 @@ class _Packer:
 
 
 def _image_params(image: bytes) -> list[tuple[int, bool]]:
-    """Return the kind of each of an image's parameters, and whether it is written."""
+    """Return the kind of each image parameter, and whether it is written."""
     import json
 
     return [(p[0], bool(p[4])) for p in json.loads(image.partition(b"\n")[0])["params"]]
@@ -594,7 +594,7 @@ def _attention(packer: _Packer, node: Any) -> None:
 
 
 def _sort(packer: _Packer, node: Any) -> None:
-    """Sorting, or the first of what is sorted: values and places, each if it is used."""
+    """Sort or top-k: values and indices, as far as they are used."""
     given = {a.name: a.default_value for a in node.target._schema.arguments}
     given.update(zip(given, node.args, strict=False))
     given.update(node.kwargs)
@@ -614,7 +614,7 @@ def _sort(packer: _Packer, node: Any) -> None:
 
 
 def _grouped(packer: _Packer, node: Any) -> None:
-    """A product of groups, of three dimensions each a batch of products."""
+    """Grouped matrix product; operands of three dimensions are batches."""
     if _argument(node, 3, "bias") is not None:
         raise PackageError("a grouped product with a bias: PyTorch itself has none")
     a, b = map(packer._tensor, node.args[:2])
@@ -627,7 +627,7 @@ def _grouped(packer: _Packer, node: Any) -> None:
 
 
 def _grouped_or_zero(packer: _Packer, node: Any) -> None:
-    """The same with zeros behind the last group."""
+    """The same, with zeros behind the last group."""
     a, b, ends = map(
         packer._tensor, (_argument(node, i, n) for i, n in enumerate(("input", "weight", "offs")))
     )
@@ -637,7 +637,7 @@ def _grouped_or_zero(packer: _Packer, node: Any) -> None:
 
 
 def _histogram(packer: _Packer, node: Any) -> None:
-    """Counts are int32, and become what PyTorch's are."""
+    """Histogram: int32 counts, converted to PyTorch's dtype."""
     given = {a.name: a.default_value for a in node.target._schema.arguments}
     given.update(zip(given, node.args, strict=False))
     given.update(node.kwargs)
@@ -659,7 +659,7 @@ SCATTER_OPS = {"sum": 1, "prod": 2, "amin": 3, "amax": 4}  # xpu_scatter_op
 
 
 def _scatter(packer: _Packer, name: str, tensors: Sequence[tuple[int, int]], dim: int, op: int) -> None:
-    """Combine the first tensor, at the places that the second names, with the third."""
+    """Combine the third tensor into the first at the indices in the second."""
     dims = [len(packer.tensors[slot][2]) for _, slot in tensors]
     if dims[0] == 0 or dims[1] != (1 if name == "index_scatter" else dims[0]) or dims[2] != dims[0]:
         raise PackageError(f"additions by an index of {dims[1]} dimensions to a tensor of {dims[0]}")
@@ -667,7 +667,7 @@ def _scatter(packer: _Packer, name: str, tensors: Sequence[tuple[int, int]], dim
 
 
 def _scattered(packer: _Packer, node: Any) -> None:
-    """Combine with the elements of a tensor in place."""
+    """Combine into a tensor's elements in place."""
     out, dim, index, source = node.args[:4]
     way = _argument(node, 4, "reduce")
     if way not in SCATTER_OPS or not _argument(node, 5, "include_self", True):
@@ -750,7 +750,7 @@ def _tensors_of(exported: torch.export.ExportedProgram) -> dict[str, torch.Tenso
 
 
 def _changed(exported: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:
-    """Return the program's buffers that it changes, found by what is written in place and by views of it."""
+    """Return the buffers that the program modifies, found through in-place writes and views."""
     buffers = exported.graph_signature.inputs_to_buffers
     tensors = _tensors_of(exported)
     names = set(exported.graph_signature.buffers_to_mutate.values())
@@ -777,13 +777,13 @@ def _changed(exported: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:
 def _refuse_parts_that_change(
     exported: torch.export.ExportedProgram, changed: dict[str, torch.Tensor]
 ) -> None:
-    """Raise an error where a buffer that changes shares memory with another tensor of other places."""
+    """Raise an error if a modified buffer shares memory with a different tensor."""
 
     def places(tensor: torch.Tensor) -> tuple[Any, ...]:
         return tensor.storage_offset(), tensor.shape, tensor.stride()
 
     def memory(tensor: torch.Tensor) -> int:
-        """Return its address; 0 of tensors that are made of others, as quantised weights are."""
+        """Return the address; 0 for tensors composed of others, such as quantized weights."""
         return 0 if is_traceable_wrapper_subclass(tensor) else tensor.untyped_storage().data_ptr()
 
     tensors = _tensors_of(exported)
@@ -794,7 +794,7 @@ def _refuse_parts_that_change(
 
 
 def _refuse_outputs_that_are_no_tensors(exported: torch.export.ExportedProgram) -> None:
-    """Raise an error for an output that is a number or a text. None may be one, and is left out."""
+    """Raise an error for an output that is a number or a string. None is allowed, and omitted."""
     from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
 
     specs = exported.graph_signature.output_specs
@@ -807,7 +807,7 @@ def _refuse_outputs_that_are_no_tensors(exported: torch.export.ExportedProgram) 
 
 
 def _lower(exported: torch.export.ExportedProgram, options: dict[str, Any]) -> torch.fx.GraphModule:
-    """Let Inductor lower the program to its FX wrapper's graph."""
+    """Lower the program with Inductor to its FX wrapper graph."""
     args, kwargs = exported.example_inputs
     missing: collections.Counter[str] = collections.Counter()
     converter = type("_Converter", (_Converter,), {"lacking": missing})
@@ -834,7 +834,7 @@ def package(
     targets: Sequence[str] | None = None,
     compiler: str | os.PathLike[str] | None = None,
 ) -> str:
-    """Write an exported program as a file that ``xpu/package.h`` runs; see :func:`openxpu.package`."""
+    """Export a program to a file for ``xpu/package.h``; see :func:`openxpu.package`."""
     from torch.export.passes import move_to_device_pass
 
     import openxpu

@@ -1,8 +1,8 @@
-"""Caches that are parts of a larger tensor, for ``_cached.py``: what a graph writes into an input, part by part.
+"""Match caches that are slices of a larger tensor, for ``_match_qkv_rope.py``.
 
-Where a program changes a part of an input in place, its graph makes a new tensor of the whole, with the part changed,
-for each time (``select_scatter``), and copies the last one back. A kernel that writes into the part itself serves for
-all of that, if whoever reads a part reads it on the same side of the change as before.
+Where a program writes to a slice of an input in place, its graph makes a new version of the whole tensor for
+each write (``select_scatter``) and copies the last version back. A kernel that writes to the slice itself
+replaces all of that, if every reader of a slice still runs on the same side of the write.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Path = tuple[tuple[Any, tuple[Any, ...]], ...]
 
 @dataclass(eq=False)
 class Whole:
-    """An input, what it becomes by and by, and which part of it each ``index_put`` changes."""
+    """An input, its versions, and the slice that each ``index_put`` writes."""
 
     source: fx.Node
     versions: list[fx.Node]  # the input first
@@ -36,7 +36,7 @@ class Whole:
         return next(path for other, path in self.puts if other is put)
 
     def is_kept(self, places: dict[fx.Node, int], order: dict[fx.Node, int]) -> bool:
-        """Whether who reads a part finds the same there if each put is done at its place (a number of `order`)."""
+        """Return whether readers see the same data if writes run at `places`, indices of `order`."""
         if set(places) != {put for put, _ in self.puts}:
             return False
         for i, version in enumerate(self.versions):
@@ -49,7 +49,7 @@ class Whole:
         return True
 
     def _readers(self, node: fx.Node, path: Path) -> Iterator[tuple[fx.Node, Path]]:
-        """What reads a part, but for the changes themselves; and which part."""
+        """Return the readers of slices, without the writes, and the slice that each reads."""
         puts = {put for put, _ in self.puts}
         for user in node.users:
             if user.target in SCATTERS.values() and user.args[0] is node:
@@ -58,14 +58,14 @@ class Whole:
                 yield user, path
 
     def write_in_place(self, graph: fx.Graph) -> None:
-        """Once kernels write into the parts: there is one version."""
+        """Merge all versions into one, once kernels write to the slices."""
         graph.erase_node(self.copy)
         for version in self.versions[1:]:
             version.replace_all_uses_with(self.source)
 
 
 def _are_apart(one: Path, other: Path) -> bool:
-    """Whether two parts have nothing in common: other elements are selected of what is the same."""
+    """Return whether two slices are disjoint: they select different elements of the same dimension."""
     for (view, args), (other_view, other_args) in zip(one, other, strict=False):
         if (view, args) == (other_view, other_args):
             continue
@@ -83,7 +83,7 @@ def _is_view(node: Any, version: fx.Node, path: Path) -> bool:
 
 
 def _changed(node: fx.Node, version: fx.Node, path: Path) -> tuple[fx.Node, Path] | None:
-    """Read a node as a version, or that part of it, in which an ``index_put`` changes a part."""
+    """Match a version, or a slice of it, in which an ``index_put`` writes a slice."""
     base, inner, *rest = node.args
     path_of_inner = (*path, (SCATTERS[node.target], tuple(rest)))  # type: ignore[index]
     if node.kwargs or not _is_view(base, version, path) or not isinstance(inner, fx.Node):
@@ -96,7 +96,7 @@ def _changed(node: fx.Node, version: fx.Node, path: Path) -> tuple[fx.Node, Path
 
 
 def find(graph: fx.Graph) -> list[Whole]:
-    """Find inputs of which nothing but parts is changed."""
+    """Return the inputs that are only written slice by slice."""
     found = []
     for copy in graph.find_nodes(op="call_function", target=aten.copy_.default):
         source, last = copy.args[:2]

@@ -1,7 +1,7 @@
-"""Process groups for xpu tensors: the backend "xccl", over Gloo, and "mpi".
+"""Process groups for xpu tensors: backends "xccl" (over Gloo) and "mpi".
 
-torch.distributed has the names (``ProcessGroupXCCL``, ``is_xccl_available``, "xccl" as xpu's default) and, in builds
-other than Intel's, nothing behind them.
+torch.distributed has the names (``ProcessGroupXCCL``, ``is_xccl_available``, "xccl" as xpu's default), but
+only Intel's builds implement them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from openxpu import _ending, _flight_recorder, _mpi
 
 @functools.cache
 def _library() -> ModuleType:
-    """Load what carries collectives of xpu tensors, and registers c10d's operators for them."""
+    """Load the extension with the collectives of xpu tensors, which registers c10d's operators."""
     from openxpu import _distributed
 
     return _distributed
@@ -35,12 +35,12 @@ class _Meta(type):
 
     @property
     def Options(cls) -> Any:  # noqa: N802  torch.distributed's name
-        """What torch.distributed sets before it makes a backend; `is_high_priority_stream` is not used."""
+        """Options that torch.distributed sets first; `is_high_priority_stream` is ignored."""
         return _library().Options
 
 
 class ProcessGroupXCCL(metaclass=_Meta):
-    """The backend's name in torch.distributed; calling it makes one, over a Gloo backend of the same ranks."""
+    """The backend class in torch.distributed; a call creates a backend over Gloo with the same ranks."""
 
     def __new__(cls, store: Any, rank: int, size: int, options: Any = None) -> Any:
         """Connect to the other ranks."""
@@ -61,10 +61,10 @@ class ProcessGroupXCCL(metaclass=_Meta):
 
 
 def _meet(carrier: Any, rank: int, size: int) -> None:
-    """Return when all ranks have all of their connections.
+    """Wait until all ranks have all of their connections.
 
-    Gloo returns when this rank has its own. A process that left the group then would close connections that another
-    rank is about to wait for, which that rank takes for a fault. NCCL's ranks connect later, so programs may do that.
+    Gloo returns when this rank has its own. If a process then left the group, its connections would close,
+    and a rank still connecting would report an error. NCCL connects lazily, so programs may do that.
     """
     from torch.distributed import DistNetworkError
 
@@ -77,7 +77,7 @@ def _meet(carrier: Any, rank: int, size: int) -> None:
 
 
 class _Making(NamedTuple):
-    """The group that is being made, which torch.distributed doesn't tell MPI's backend."""
+    """The group being created, which torch.distributed doesn't pass to MPI's backend."""
 
     store: Any
     rank: int
@@ -94,7 +94,7 @@ class _MpiMeta(_Meta):
 
 
 class ProcessGroupMPI(metaclass=_MpiMeta):
-    """MPI's name in torch.distributed, for tensors of xpu and of the CPU."""
+    """The MPI backend class in torch.distributed, for xpu and CPU tensors."""
 
     making: list[_Making] = []
 
@@ -111,7 +111,7 @@ class ProcessGroupMPI(metaclass=_MpiMeta):
 
     @classmethod
     def create(cls, ranks: list[int]) -> Any:
-        """Do what torch.distributed asks for: a group's backend, once for all its devices."""
+        """Create a group's backend, once for all its devices."""
         making = cls.making[-1]
         if not making.made:
             options = cls.Options()
@@ -127,7 +127,7 @@ def _names_mpi(backend: Any) -> bool:
 
 
 def _enter_mpi(c10d: Any) -> None:
-    """Put MPI's backend where torch.distributed looks for it, unless it has one of its own."""
+    """Register the MPI backend with torch.distributed, unless it has its own."""
     for name in ("torch._C._distributed_c10d", "torch.distributed"):
         sys.modules[name].__dict__["ProcessGroupMPI"] = ProcessGroupMPI
     c10d.ProcessGroupMPI = ProcessGroupMPI
@@ -193,7 +193,7 @@ def _enter_mpi(c10d: Any) -> None:
 
 
 def _beside(group: Any) -> Any:
-    """Gloo's backend for the CPU in a group that has one for xpu, too; None for others."""
+    """Return Gloo's CPU backend in a group that also has xpu; else None."""
     import torch
     from torch.distributed.distributed_c10d import ProcessGroupGloo
 
@@ -205,14 +205,14 @@ def _beside(group: Any) -> Any:
 
 
 def _name_ranks(group: Any, size: int) -> None:
-    """Say which ranks are in the group of all: Gloo takes an empty list for that once, and splits by it."""
+    """Set the ranks of the world group: Gloo takes an empty list for them, and fails to split it."""
     gloo = _beside(group)
     if gloo and not gloo.options.global_ranks_in_group:
         gloo.options.global_ranks_in_group = list(range(size))
 
 
 def _give_time(group: Any) -> None:
-    """Give Gloo in a group that was split off the time that xpu's backend has; it got options of xpu's kind."""
+    """Copy the xpu backend's timeout to Gloo in a group made by a split, which got xpu's kind of options."""
     import torch
 
     gloo = _beside(group)
@@ -221,10 +221,10 @@ def _give_time(group: Any) -> None:
 
 
 def _name_splits(c10d: Any) -> None:
-    """Give a group that is split off the same name on all its ranks.
+    """Give a group made by a split the same name on all ranks.
 
-    PyTorch 2.13 hashes how many groups a rank is in, which can be another number on another rank, and Gloo's ranks
-    meet in the store under that name. NCCL's split without.
+    PyTorch 2.13 hashes the number of groups that a rank is in, which may differ between ranks; Gloo uses the
+    name to meet in the store. NCCL splits without it.
     """
     split, name_of = c10d.split_group, c10d._process_group_name
     counts: dict[str, int] = {}
@@ -264,7 +264,7 @@ def _name_splits(c10d: Any) -> None:
 
 
 def enter(c10d: Any) -> None:
-    """Put the backend where torch.distributed looks for it, ``distributed_c10d`` having been imported."""
+    """Register the backends with ``distributed_c10d``, once it has been imported."""
     if not c10d.is_gloo_available() or importlib.util.find_spec("openxpu._distributed") is None:
         return
     for name in ("torch._C._distributed_c10d", "torch.distributed"):
@@ -293,7 +293,7 @@ def enter(c10d: Any) -> None:
 
     @functools.wraps(helper)
     def make(size: int, rank: int, ranks: Any, backend: Any, *rest: Any, **named: Any) -> Any:
-        """Where none is named PyTorch would ask the group for Gloo's, which one of xpu alone doesn't have."""
+        """Without a named backend PyTorch would ask the group for Gloo's, which an xpu-only group lacks."""
         if backend == c10d.Backend.UNDEFINED:
             devices = c10d.BackendConfig(backend).get_device_backend_map()
             if set(devices) == {"xpu"}:

@@ -1,4 +1,4 @@
-"""Linear layers as graphs have them, of plain and of quantised weights, and what follows them: how they are read."""
+"""Match linear layers in FX graphs, with unquantized and quantized weights, and what follows them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STORED = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)  # of weights wit
 
 
 def most_rows(dtype: torch.dtype, is_quantised: bool, device: torch.device) -> int:
-    """Return up to how many rows GPUs have kernels that join layers (``xpu_gemm_joined``)."""
+    """Return the maximum number of rows for which GPUs have fused kernels (``xpu_gemm_fused``)."""
     if not is_quantised:
         return 1
     by_units = "NVIDIA" in torch.xpu.get_device_properties(device).vendor
@@ -38,7 +38,7 @@ def most_rows(dtype: torch.dtype, is_quantised: bool, device: torch.device) -> i
 
 @dataclass(eq=False)
 class Product:
-    """A linear layer of 2D activations; `k` and `n` of its weight."""
+    """A linear layer of 2D activations; its weight has size `k` by `n`."""
 
     node: fx.Node
     x: fx.Node
@@ -49,7 +49,7 @@ class Product:
     group: int = 0
 
     def kind(self) -> tuple[object, ...]:
-        """Layers whose kinds are equal can be joined."""
+        """Return a key; layers with equal keys can be fused."""
         scale = None if self.scale is None else value_of(self.scale).dtype
         return (value_of(self.weight).dtype, self.group, scale, self.bias is None)
 
@@ -68,7 +68,7 @@ class Product:
 
 
 def product_of(node: fx.Node) -> Product | None:
-    """Read a node as a linear layer of a few rows, on a GPU."""
+    """Match a linear layer with few rows, on a GPU."""
     found = None
     args: Any = node.args
     if is_call(node, aten._weight_int4pack_mm_with_scales_and_zeros.default):
@@ -112,7 +112,7 @@ def product_of(node: fx.Node) -> Product | None:
 
 
 def _bare(node: Any) -> tuple[Any, bool]:
-    """Follow conversions that are exact, and transpositions; whether those make one."""
+    """Follow exact conversions and transpositions; also return whether the result is transposed."""
     turns = 0
     while has_value(node):
         if is_call(node, prims.convert_element_type.default) and value_of(node).dtype in SINGLES:
@@ -125,7 +125,7 @@ def _bare(node: Any) -> tuple[Any, bool]:
 
 
 def multiplied(node: fx.Node) -> tuple[fx.Node, Any, Any] | None:
-    """Read a node as x @ y, which Inductor writes as a sum of products for one row; the result, x and y."""
+    """Match x @ y, which Inductor writes as a sum of products for one row; return the result, x and y."""
     args: Any = node.args
     if is_call(node, aten.mm.default, aten.addmm.default):
         return node, *args[-2:]
@@ -148,7 +148,7 @@ def multiplied(node: fx.Node) -> tuple[fx.Node, Any, Any] | None:
 
 @dataclass(frozen=True)
 class WeightOnly:
-    """A product of rows with a weight of int8 or float8, (n, k), that has a scale for each row of its own."""
+    """A product with an int8 or float8 weight (n, k) with one scale per row."""
 
     x: fx.Node  # (…, k), and the result (…, n)
     weight: fx.Node
@@ -158,7 +158,7 @@ class WeightOnly:
 
 
 def weight_only_of(node: fx.Node) -> WeightOnly | None:
-    """Read a node as such a product of a few rows, on a GPU, scaled before it or after, as torchao has them."""
+    """Match such a product with few rows, on a GPU, scaled before or after it, as torchao writes it."""
     found = multiplied(node)
     if getattr(node.target, "__name__", "").startswith(
         "woq_int8"
@@ -201,7 +201,7 @@ def weight_only_of(node: fx.Node) -> WeightOnly | None:
 
 
 def _as_stored(scale: Any) -> Any:
-    """Follow a scale to the numbers that were converted and reshaped into it."""
+    """Follow a scale to the tensor that was converted and reshaped into it."""
     while has_value(scale) and (is_rounding(scale) or is_call(scale, *VIEWS)):
         source = scale.args[0]
         if not has_value(source) or value_of(source).dtype not in SINGLES:
@@ -211,7 +211,7 @@ def _as_stored(scale: Any) -> Any:
 
 
 def _few_of(w: WeightOnly) -> WeightOnly | None:
-    """Return it where it is what GPUs have kernels for."""
+    """Return the match if GPUs have kernels for it."""
     if not all(map(has_value, (w.x, w.weight, w.scale, w.result))):
         return None
     x, weight, scale, result = (value_of(n) for n in (w.x, w.weight, w.scale, w.result))
@@ -227,7 +227,7 @@ def _few_of(w: WeightOnly) -> WeightOnly | None:
 
 
 def bias_of(product: Product) -> tuple[fx.Node, fx.Node] | None:
-    """Find a number for each column that alone is added to a product: the addition and the bias."""
+    """Match a per-column bias that is the only use of a product; return the addition and the bias."""
     node, user = product.node, only_user(product.node)
     while user is not None and is_call(user, *VIEWS) and under_views(user) is not user:
         node, user = user, only_user(user)
@@ -240,7 +240,7 @@ def bias_of(product: Product) -> tuple[fx.Node, fx.Node] | None:
 
 
 def _silu_of(quotient: Any) -> tuple[fx.Node, set[fx.Node]] | None:
-    """Return x where a node is silu(x), as Inductor decomposes it, and what it is computed by."""
+    """Match silu(x) as Inductor decomposes it; return x and the nodes that compute it."""
     if not is_call(quotient, aten.div.Tensor):
         return None
     x, below = quotient.args
@@ -255,14 +255,14 @@ def _silu_of(quotient: Any) -> tuple[fx.Node, set[fx.Node]] | None:
 
 
 def _scaled_by(node: Any, factor: float) -> fx.Node | None:
-    """Return x where a node is x * factor."""
+    """Match x * factor; return x."""
     if is_call(node, aten.mul.Tensor) and isinstance(node.args[1], float):
         return node.args[0] if abs(node.args[1] - factor) < 1e-6 else None
     return None
 
 
 def _gelu_of(product: Any) -> tuple[fx.Node, set[fx.Node], str] | None:
-    """Return x where a node is gelu(x), as Inductor decomposes it, what it is computed by, and which gelu it is."""
+    """Match gelu(x) as Inductor decomposes it; return x, the nodes that compute it, and the variant."""
     if not is_call(product, aten.mul.Tensor):
         return None
     halved, raised = product.args
@@ -290,7 +290,7 @@ def _gelu_of(product: Any) -> tuple[fx.Node, set[fx.Node], str] | None:
 
 
 def activated(node: fx.Node) -> tuple[fx.Node, str] | None:
-    """Return x and f where a node is f(x) and nobody else reads what lies between."""
+    """Match f(x) whose intermediate nodes have no other users; return x and f."""
     inner: Any = unconverted(node, value_of(node).dtype)
     if is_call(inner, aten.relu.default) and len(inner.args[0].users) == 1:
         return inner.args[0], "relu"
@@ -306,7 +306,7 @@ def activated(node: fx.Node) -> tuple[fx.Node, str] | None:
 
 @dataclass(frozen=True)
 class Int8:
-    """A product of int8 with a scale for each row of both operands, and perhaps a bias: what it is of, and its result."""
+    """An int8 product with a scale per row of both operands, an optional bias, and its result."""
 
     a: fx.Node
     weight: fx.Node
@@ -317,7 +317,7 @@ class Int8:
 
 
 def _along(node: Any, dim: int, shape: torch.Size) -> bool:
-    """Whether a node's numbers vary along this of a result's two dimensions alone."""
+    """Return whether a node varies along this dimension of a 2D result only."""
     if not has_value(node):
         return False
     sizes = list(value_of(node).shape)
@@ -325,7 +325,7 @@ def _along(node: Any, dim: int, shape: torch.Size) -> bool:
 
 
 def int8_of(node: fx.Node) -> Int8 | None:
-    """Read a node as the sums of integers, from which its users make scaled numbers, as torchao has them."""
+    """Match an int32 product whose users apply the scales, as torchao writes it."""
     if not is_call(node, aten._int_mm.default) or not has_value(node):
         return None
     args: Any = node.args

@@ -1,4 +1,4 @@
-"""``openxpu run-package``: a package on the command line, through libxpu alone, with arrays from .npy files."""
+"""``openxpu run-package``: run a package through libxpu alone, on arrays from .npy files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Memory(ctypes.Structure):
 
 
 class PackageError(RuntimeError):
-    """What libxpu says of a package, its inputs or the device."""
+    """An error of libxpu about a package, its inputs or the device."""
 
 
 def _check(status: int) -> None:
@@ -81,9 +81,9 @@ class Package:
     Parameters
     ----------
     path
-        The file that ``openxpu export`` wrote.
+        A file from ``openxpu export``.
     device
-        The number of the device.
+        Index of the device.
     """
 
     def __init__(self, path: str | os.PathLike[str], device: int = 0) -> None:
@@ -107,17 +107,17 @@ class Package:
         return [ports[i] for i in range(count.value)]
 
     def about(self) -> str:
-        """Return what the exporter wrote."""
+        """Return the exporter's description."""
         return str(self.xpu.xpu_package_about(self.handle).decode(errors="replace"))
 
     def memory(self) -> dict[str, int]:
-        """Return the bytes of the file and its parts, and of what the last shape needs."""
+        """Return the sizes in bytes of the file and its sections, and of the last shape's memory."""
         memory = Memory()
         _check(self.xpu.xpu_package_memory_of(self.handle, ctypes.byref(memory)))
         return {name: getattr(memory, name) for name, _ in Memory._fields_}
 
     def prepare(self, arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[Any, Any, list[np.ndarray[Any, Any]]]:
-        """Make what a run is handed: inputs, whose arrays live on with them, outputs, and the arrays for those."""
+        """Prepare a run: inputs (which keep their arrays alive), outputs, and output arrays."""
         ins = (Tensor * max(len(arrays), 1))(*map(_tensor, arrays))
         ins.arrays = list(arrays)  # type: ignore[attr-defined]
         outs = (Tensor * max(len(self.outputs), 1))()
@@ -131,7 +131,7 @@ class Package:
         return ins, outs, results
 
     def run(self, prepared: tuple[Any, Any, list[np.ndarray[Any, Any]]], inputs: int) -> None:
-        """Run what was prepared; the arrays hold the results then."""
+        """Run what was prepared; the output arrays then hold the results."""
         _check(
             self.xpu.xpu_package_run(
                 self.handle, self.stream, prepared[0], inputs, prepared[1], len(self.outputs)
@@ -139,7 +139,7 @@ class Package:
         )
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release the package."""
         self.xpu.xpu_package_close(self.handle)
 
 
@@ -150,7 +150,7 @@ def _described(kind: str, port: Port) -> str:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Describe a package, run it on arrays, time it; the outputs become files."""
+    """Describe a package, run it on arrays and time it; write the outputs to files."""
     try:
         start = time.perf_counter()
         package = Package(options.file, options.device)

@@ -1,7 +1,7 @@
-"""torch.xpu's sensors (temperature, power, …), which PyTorch reads with the package pyzes, for libxpu's devices.
+"""torch.xpu's sensors (temperature, power, …), read with the package pyzes, for libxpu's devices.
 
-PyTorch takes pyzes' list of devices for its own, before xpu is initialized even for their number: it has no other
-devices than Level Zero's. Here it is one list, OpenCL's; a device's sensors are found by its address on the bus.
+PyTorch uses pyzes' device list as its own, even for the device count, as it has only Level Zero devices. Here
+the list is OpenCL's; a device's sensors are found by its PCI address.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def _sysman_devices(pyzes: ModuleType) -> dict[str, Any]:
-    """Return Level Zero Sysman's device handles by their addresses, "0000:03:00.0"."""
+    """Return Level Zero Sysman device handles by PCI address, "0000:03:00.0"."""
 
     def check(code: int, what: str) -> None:
         if code != pyzes.ZE_RESULT_SUCCESS:
@@ -39,7 +39,7 @@ def _sysman_devices(pyzes: ModuleType) -> dict[str, Any]:
 
 
 def enter(xpu: ModuleType) -> None:
-    """Have torch.xpu count libxpu's devices, and find their sensors."""
+    """Make torch.xpu count libxpu's devices, and find their sensors."""
     if not hasattr(xpu, "_zes_ensure_device_infos"):
         return  # before PyTorch 2.13
     infos = xpu._cached_zes_device_infos

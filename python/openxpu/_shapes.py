@@ -1,4 +1,4 @@
-"""Shapes and dtypes of results, where PyTorch's own functions for that are wrong on xpu."""
+"""Shape and dtype inference where PyTorch's own functions are wrong on xpu."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch._subclasses import fake_impls
 
 
 def _int4pack(mode: Any, func: Any, self: Tensor, *_: Any, **__: Any) -> Tensor:
-    """PyTorch's has the order of tiles of CUDA's units for every device."""
+    """PyTorch's function returns CUDA's tile layout on every device."""
     if self.device.type != "xpu":
         return NotImplemented
     return self.new_empty((self.size(0), self.size(1) // 4), dtype=torch.int32)
 
 
 def _scaled_mm_v2(mode: Any, func: Any, self: Tensor, mat2: Tensor, *given: Any, **named: Any) -> Tensor:
-    """PyTorch's counts a pair of float4 once in one place, and refuses every scale then."""
+    """PyTorch's function counts packed float4 pairs once in one check, and rejects all scales."""
     if self.device.type != "xpu" or self.dtype != torch.float4_e2m1fn_x2:
         return NotImplemented
     dtype = named.get("out_dtype", given[7] if len(given) > 7 else None)
@@ -25,7 +25,7 @@ def _scaled_mm_v2(mode: Any, func: Any, self: Tensor, mat2: Tensor, *given: Any,
 
 
 def enter() -> None:
-    """Have ours asked first."""
+    """Give these functions precedence."""
     ours = {"_convert_weight_to_int4pack": _int4pack, "_scaled_mm_v2": _scaled_mm_v2}
     for name, shape in ours.items():
         operation = getattr(torch.ops.aten, name, None)  # some came with later versions

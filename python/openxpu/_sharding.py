@@ -1,4 +1,4 @@
-"""Attention of sharded tensors (DTensor), which know fused attention by the names that it has on CUDA alone."""
+"""Attention of sharded tensors (DTensor), which know fused attention by CUDA's names only."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import torch
 
 
 def enter(api: Any) -> None:
-    """Have DTensors take xpu's fused attention for flash attention, with a mask for the memory efficient one.
+    """Make DTensors use xpu's fused attention as flash attention; with a mask, as memory-efficient attention.
 
-    Both have strategies of sharding, and both are the same kernel on xpu; context parallel has its ring for them.
+    Both have sharding strategies, and both are the same kernel on xpu. Context parallelism uses them in its
+    ring.
     """
     aten = torch.ops.aten
     names = aten._scaled_dot_product_fused_attention_overrideable

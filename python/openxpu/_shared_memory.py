@@ -1,7 +1,7 @@
-"""Tensors of host devices that processes share, by what PyTorch has for the CPU's.
+"""Share tensors of CPU devices between processes, with PyTorch's mechanism for the CPU.
 
-Shared, the storage of such a tensor lies in the memory of a CPU storage. That one is what PyTorch sends, by either of
-its strategies, counts and frees; the receiver makes an xpu storage over it.
+When shared, such a storage uses the memory of a CPU storage. PyTorch sends, counts and frees that one, with
+either of its strategies; the receiver wraps it in an xpu storage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _suits(shared: Any) -> bool:
-    """Whether the strategy that is set can send the storage: it was shared by the same."""
+    """Return whether the current strategy can send the storage: the same one shared it."""
     from torch.multiprocessing import get_sharing_strategy
 
     try:
@@ -28,7 +28,7 @@ def _suits(shared: Any) -> bool:
 
 
 def _share(storage: UntypedStorage) -> UntypedStorage:
-    """Return the CPU storage in whose memory an xpu storage lies, and move it there if it doesn't."""
+    """Return the CPU storage that holds an xpu storage's memory; move the memory there if needed."""
     from torch import UntypedStorage
 
     from openxpu import _bridge
@@ -42,12 +42,12 @@ def _share(storage: UntypedStorage) -> UntypedStorage:
 
 
 def _key(shared: UntypedStorage, index: int) -> tuple[str, int, int]:
-    """Under which name PyTorch's cache has the xpu storage over a CPU storage."""
+    """Return the key of the xpu storage over a CPU storage in PyTorch's cache."""
     return "xpu", index, shared._cdata
 
 
 def _check_device(index: int) -> None:
-    """Fail unless this process has the device."""
+    """Raise an error unless this process has the device."""
     import torch
 
     torch.xpu._lazy_init()
@@ -60,7 +60,7 @@ def _check_device(index: int) -> None:
 
 
 def rebuild_empty(index: int) -> UntypedStorage:
-    """Make a storage without memory."""
+    """Create a storage without memory."""
     import torch
 
     _check_device(index)
@@ -70,7 +70,7 @@ def rebuild_empty(index: int) -> UntypedStorage:
 def rebuild_storage(
     index: int, rebuild: Callable[..., UntypedStorage], arguments: tuple[Any, ...]
 ) -> UntypedStorage:
-    """Make the storage that another process sent, or find it where it came before."""
+    """Create the storage that another process sent, or return the one received before."""
     from torch.multiprocessing import reductions
 
     from openxpu import _bridge
@@ -89,7 +89,7 @@ def rebuild_storage(
 
 
 def _reducer(reductions: Any, share: Callable[..., UntypedStorage]) -> Callable[[UntypedStorage], Any]:
-    """Make what pickles storages for other processes: PyTorch's way, with xpu's."""
+    """Return a pickling function for storages: PyTorch's, extended to xpu."""
     from torch.multiprocessing import get_sharing_strategy
 
     from openxpu import _bridge
@@ -112,7 +112,7 @@ def _reducer(reductions: Any, share: Callable[..., UntypedStorage]) -> Callable[
 
 
 def _extend(kind: Any) -> Callable[[UntypedStorage], UntypedStorage]:
-    """Have the storages' own methods share those of xpu; return the function that does."""
+    """Extend the storages' own methods to xpu; return the function that shares."""
     from torch.storage import _share_memory_lock_protected
 
     from openxpu import _bridge
@@ -157,7 +157,7 @@ def _extend(kind: Any) -> Callable[[UntypedStorage], UntypedStorage]:
 
 
 def enter(reductions: Any) -> None:
-    """Let storages of xpu be shared, and sent by torch.multiprocessing."""
+    """Enable sharing of xpu storages and sending them with torch.multiprocessing."""
     from torch import UntypedStorage
 
     reductions.reduce_storage = _reducer(reductions, _extend(UntypedStorage))

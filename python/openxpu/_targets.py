@@ -1,7 +1,7 @@
-"""Compiling for devices that aren't here: what Inductor asks of a device, answered for a target by its name.
+"""Cross-compilation: answer Inductor's device queries for a named target.
 
-Nothing runs meanwhile but what PyTorch computes on its own, on the device that is here. Of a kernel's configurations
-the first is taken, which Inductor's heuristics put there; what is here can't time them.
+Only what PyTorch computes on its own runs meanwhile, on the current device. Of a kernel's configurations the
+first is used, which Inductor's heuristics prefer; they can't be timed here.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ UNITS = {"bmg": 20, "lnl": 8, "ptl": 12, "pvc": 64, "dg2": 32, "mtl": 8, "arl-h"
 
 
 def describe(name: str) -> str:
-    """Return a target's text (``xpu_tile_target_write``) by its name.
+    """Return a target's text (``xpu_tile_target_write``) by name.
 
     Raises
     ------
     ValueError
-        The compiler doesn't know the name; the text lists those that it knows.
+        Unknown name; the message lists the valid ones.
     """
     library = _tile.library()
     target, text = (ctypes.create_string_buffer(4096) for _ in range(2))
@@ -43,7 +43,7 @@ def describe(name: str) -> str:
 
 
 def _forget() -> None:
-    """Clear what Inductor and the driver keep of the device."""
+    """Clear what Inductor and the driver cache about the device."""
     from torch._inductor.runtime.hints import DeviceProperties
 
     from openxpu.triton import driver
@@ -54,7 +54,7 @@ def _forget() -> None:
 
 @contextlib.contextmanager
 def instead(name: str) -> Iterator[None]:
-    """Have Inductor compile for the target, whatever device is here."""
+    """Make Inductor compile for the target instead of the current device."""
     import torch
     import triton
     from torch._inductor import config
@@ -76,7 +76,7 @@ def instead(name: str) -> Iterator[None]:
     }
 
     class Properties:
-        """Those of the device here but for what the target says."""
+        """The current device's properties, overridden by the target's."""
 
         def __getattr__(self, name: str) -> Any:
             return differences[name] if name in differences else getattr(properties, name)
@@ -106,26 +106,26 @@ def instead(name: str) -> Iterator[None]:
 
 
 def compile_offline(image: bytes, name: str, compiler: str | os.PathLike[str] | None = None) -> bytes | None:
-    """Compile an image of source by Intel's offline compiler.
+    """Compile a source image with Intel's offline compiler.
 
     Parameters
     ----------
     image
-        An image (``xpu/image.h``) of source.
+        A source image (``xpu/image.h``).
     name
-        The target, by the compiler's name of it.
+        The target, by the compiler's name.
     compiler
-        ``ocloc``; None looks for it in PATH.
+        ``ocloc``; None searches PATH.
 
     Returns
     -------
     bytes or None
-        The same as a binary, or None where there is no compiler, or none for the target.
+        The image as a binary; None without a compiler, or if it lacks the target.
 
     Raises
     ------
     RuntimeError
-        The compiler refuses the source.
+        The compiler rejects the source.
     """
     found = compiler or shutil.which("ocloc")
     if not found or name not in UNITS:

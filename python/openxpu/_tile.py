@@ -1,4 +1,4 @@
-"""The Triton IR compiler of libxpu (``xpu/tile.h``), called without PyTorch or a device."""
+"""Call libxpu's Triton IR compiler (``xpu/tile.h``), without PyTorch or a device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STAGES = ("parse", "verify", "analyse", "layout", "emit")
 
 
 class Param(NamedTuple):
-    """One field of the kernel's struct: ``kind`` is 0 for a pointer, 1 an integer, 2 a float."""
+    """A field of the kernel's struct; ``kind`` is 0 for pointers, 1 integers, 2 floats."""
 
     kind: int
     size: int
@@ -25,7 +25,7 @@ class Param(NamedTuple):
 
 @dataclass
 class Compiled:
-    """A compiled module: its image, and what that says, or the dump; fields are those of ``xpu_image``."""
+    """A compiled module: the image and its fields (those of ``xpu_image``), or the dump."""
 
     image: bytes
     dump: str
@@ -44,7 +44,7 @@ class Compiled:
 
 
 class CompileError(ValueError):
-    """The module is wrong or can't be compiled; the text has its line, a caret and the reason."""
+    """The module is malformed or not supported; the message has the line, a caret and the reason."""
 
 
 class TooLargeError(CompileError):
@@ -75,7 +75,7 @@ class _ImageHead(ctypes.Structure):
 
 
 def binary_image(image: bytes, code: bytes) -> bytes:
-    """Return the image of a source with the binary that an offline compiler made of it in its place."""
+    """Return a source image with an offline compiler's binary as its code."""
     xpu, read, size = library(), ctypes.POINTER(_ImageHead)(), ctypes.c_size_t()
     kept = ctypes.create_string_buffer(code, len(code))
     if xpu.xpu_image_read(image, ctypes.c_size_t(len(image)), ctypes.byref(read)):
@@ -92,7 +92,7 @@ def binary_image(image: bytes, code: bytes) -> bytes:
 
 
 def device_target(device: int) -> str:
-    """Return the target, as text, of one of this machine's devices."""
+    """Return the target text of a local device."""
     text = ctypes.create_string_buffer(library().xpu_tile_target_text_size())
     if library().xpu_tile_describe_device(device, text, ctypes.c_size_t(len(text))):
         raise CompileError(_text(library().xpu_last_error()))
@@ -100,7 +100,7 @@ def device_target(device: int) -> str:
 
 
 def target_fields(target: str) -> dict[str, int]:
-    """Return the numbers in a target's text, by their names in ``xpu_tile_target``."""
+    """Return the fields of a target text by their names in ``xpu_tile_target``."""
     return {name: int(value) for name, value in (word.split("=") for word in target.split()[1:])}
 
 
@@ -120,22 +120,22 @@ def compile_module(
     text
         The module.
     target
-        A device's name ("cpu", "bmg", …), the number of one of this machine's devices, or a target's text.
+        A target name ("cpu", "bmg", …), the index of a local device, or a target text.
     file
-        What messages call the text.
+        Name of the text in messages.
     num_warps
-        Subgroups of a program on a GPU.
+        Subgroups per program on a GPU.
     comments
-        Put the Triton operation and the user's line beside each part.
+        Annotate the source with the Triton operations and the user's lines.
     debug_asserts
         Check the module's assertions.
     dump_after
-        Stop after this stage (one of ``STAGES``) and give the module as ``dump``.
+        Stop after this stage (one of ``STAGES``) and return the module as ``dump``.
 
     Raises
     ------
     CompileError
-        With the place and the reason; TooLargeError where smaller blocks may do.
+        With location and reason. TooLargeError if smaller blocks may help.
     """
     xpu = library()
     options = {

@@ -1,9 +1,9 @@
-"""Choices that are measured where they run: ``openxpu tune``.
+"""``openxpu tune``: measure tunable parameters on this machine.
 
-A choice is a threshold: from some size on, or up to it, one way is faster than the other. Both ways are
-timed by turns at some sizes, the fastest of several rounds counts, and the threshold goes where the sum of
-what is won is largest. On GPUs the tiles of matrix products are timed, too, each in a large product, and what
-it reaches is its rate, by which libxpu chooses among them (``xpu/ops/tiles.h``). libxpu keeps the results on
+A parameter is a threshold: from some size on, or up to it, one algorithm is faster than another. Both are
+timed in alternation at several sizes, taking the fastest of several rounds. The threshold is placed where the
+total gain is largest. On GPUs, the tiles of matrix products are timed too, each in a large product. The
+result is the tile's rate, by which libxpu selects tiles (``xpu/ops/tiles.h``). libxpu stores the results on
 disk (``xpu/tuning.h``).
 """
 
@@ -49,7 +49,7 @@ class _Tile(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Tuning:
-    """A line of the table as it stands in this process."""
+    """An entry of the table, with its value in this process."""
 
     number: int
     name: str
@@ -63,13 +63,13 @@ class Tuning:
 
     @property
     def shown(self) -> str:
-        """The value for people."""
+        """The value, formatted."""
         return "never" if self.value >= 1 << 62 else f"{self.value:,}"
 
 
 @dataclass(frozen=True)
 class Products:
-    """A kind of products: the name and number of the operands' dtype, and whether float32 goes as tf32."""
+    """A kind of products: the operands' dtype by name and value, and whether float32 is computed as tf32."""
 
     dtype: str
     number: int
@@ -77,24 +77,24 @@ class Products:
 
     @property
     def shown(self) -> str:
-        """The kind for people."""
+        """The kind, formatted."""
         return f"{self.dtype} as tf32" if self.tf32 else self.dtype
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of products of a kind.
+    """A tile for a kind of products.
 
     Attributes
     ----------
     number
-        What the choice ``matrix_tile`` pins it by.
+        The value of ``matrix_tile`` that pins it.
     m, n
-        Rows and columns of the result that a work-group computes.
+        Rows and columns of the result per work-group.
     lines
-        The measured rates where 0, 1 or 2 operands lie along k; None where there are no such products.
+        Measured rates with 0, 1 or 2 K-major operands; None if there are no such products.
     rates
-        Those that hold, in multiply-adds a microsecond and compute unit: measured, or libxpu's guesses.
+        Rates in effect, in multiply-adds per microsecond and compute unit: measured, or libxpu's estimates.
     """
 
     number: int
@@ -105,12 +105,12 @@ class Tile:
 
     @property
     def name(self) -> str:
-        """Unit, size, step and teams: what the names of its rates have in common."""
+        """Engine, size, step and subgroups: the common part of its rates' names."""
         return next(line.name for line in self.lines if line).split("_", 1)[1].rsplit("_", 2)[0]
 
     @property
     def source(self) -> str:
-        """Whence the rates are, of those that there are."""
+        """The source of its rates."""
         return ", ".join(dict.fromkeys(line.source for line in self.lines if line))
 
 
@@ -125,7 +125,7 @@ class Table:
         self._xpu.xpu_dtype_name.restype = ctypes.c_char_p
 
     def kinds(self) -> list[Products]:
-        """The kinds of products that choose among tiles with rates of their own; host libraries know none."""
+        """The kinds of products that select among tiles with their own rates; host libraries have none."""
         if self._xpu.xpu_host_provider_active(self.device):
             return []
         numbers, number = {}, 0
@@ -160,7 +160,7 @@ class Table:
         )
 
     def __iter__(self) -> Iterator[Tuning]:
-        """The choices; there are rates besides, of tiles (`Tile`)."""
+        """Iterate over the parameters; rates are in `Tile`."""
         return map(self._line, range(self._xpu.xpu_tuning_count()))
 
     def _number(self, name: str) -> int:
@@ -177,17 +177,17 @@ class Table:
         self._check(self._xpu.xpu_tuning_set(self.device, self._number(name), value))
 
     def reset(self, name: str) -> None:
-        """Take back what was set: the value, and where it is from, are those of before."""
+        """Undo ``set``: value and source are the earlier ones."""
         self._check(self._xpu.xpu_tuning_reset(self.device, self._number(name)))
 
     def problem(self) -> str:
-        """What is wrong with the file of measurements: its path, the line and the reason; or nothing."""
+        """What is wrong with the file of measurements (path, line, reason), or an empty text."""
         text = ctypes.c_char_p()
         self._check(self._xpu.xpu_tuning_problem(self.device, ctypes.byref(text)))
         return (text.value or b"").decode()
 
     def tiles(self, products: Products) -> list[Tile]:
-        """The tiles that such products choose from."""
+        """The tiles for such products."""
         tile, found = _Tile(), []
         kind = (self.device, products.number, ctypes.c_bool(products.tf32))
         for number in range(self._xpu.xpu_tile_count()):
@@ -199,7 +199,7 @@ class Table:
         return found
 
     def rate(self, products: Products, tile: int, along_k: int, size: int, seconds: float) -> int:
-        """The rate of a tile, if a product of size x size x size takes so long."""
+        """The rate of a tile with which a product of size x size x size takes this time."""
         rate = ctypes.c_double()
         kind = (self.device, products.number, ctypes.c_bool(products.tf32))
         sizes = (ctypes.c_int64(size),) * 3
@@ -211,7 +211,7 @@ class Table:
         return max(1, round(rate.value))
 
     def keep(self) -> str:
-        """Write what was set or measured to disk; returns the file's path."""
+        """Save what was set or measured to disk; return the file's path."""
         path = ctypes.c_char_p()
         self._check(self._xpu.xpu_tuning_keep(self.device))
         self._check(self._xpu.xpu_tuning_path(self.device, ctypes.byref(path)))
@@ -220,14 +220,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Question:
-    """A threshold to find.
+    """A threshold to be determined.
 
     Attributes
     ----------
     points
-        The values of what is compared with the threshold, rising, and what runs at each.
+        Ascending values to compare with the threshold, and what to run at each.
     from_on
-        Whether the choice holds from the threshold on, else up to it.
+        Whether the parameter applies from the threshold on; else up to it.
     """
 
     name: str
@@ -236,18 +236,18 @@ class Question:
 
 
 def threshold(points: Sequence[int], gains: Sequence[float], from_on: bool, off: int, now: int) -> int:
-    """Place a threshold.
+    """Determine a threshold.
 
     Parameters
     ----------
     points, gains
-        Rising values, and for each by what the chosen way is faster there, as a logarithm.
+        Ascending values, and the speed-up of the selected algorithm at each, as a logarithm.
     from_on
-        Whether the choice holds from the threshold on, else up to it.
+        Whether the parameter applies from the threshold on; else up to it.
     off
-        The threshold that leaves no point to the choice.
+        The threshold that disables the algorithm.
     now
-        The threshold as it is. It stays, unless another one wins more than timings differ by anyway.
+        The current threshold. It is kept unless another one gains more than timing noise.
     """
     sure = [0.0 if abs(gain) < INDIFFERENT else max(-OUTLIER, min(gain, OUTLIER)) for gain in gains]
 
@@ -273,16 +273,16 @@ def fastest(
     seconds: float,
     wait: Callable[[], object] = lambda: None,
 ) -> list[float]:
-    """Time the work in several ways by turns; returns the seconds that each took when it was fastest.
+    """Time the work with several settings in alternation; return the minimum seconds of each.
 
     Parameters
     ----------
     work, ways
-        What is timed, and what is called before it, each to arrange for one way.
+        What is timed, and for each setting a function to call before it.
     seconds
-        For all of them; kernels are built before.
+        Total time; excludes building kernels.
     wait
-        Waits until the device has done the work.
+        Waits until the device has finished.
     """
     counts = []
     for way in ways:
@@ -307,13 +307,13 @@ def compare(
     seconds: float,
     wait: Callable[[], object] = lambda: None,
 ) -> float:
-    """Time two ways by turns; returns by what the second is faster, as a logarithm."""
+    """Time two settings in alternation; return the speed-up of the second, as a logarithm."""
     first, second = fastest(work, ways, seconds, wait)
     return math.log(first / second)
 
 
 def questions(device: int) -> list[Question]:
-    """Return what is worth asking on the device."""
+    """Return the thresholds to measure on the device."""
     import torch
 
     is_host = torch.xpu.get_device_properties(device).type == "cpu"
@@ -321,7 +321,7 @@ def questions(device: int) -> list[Question]:
 
 
 def halves_unit(device: int) -> str:
-    """Return how names of rates begin for the unit that multiplies half-precision numbers, or an empty text."""
+    """Return the prefix of rate names for half-precision matrix engines, or an empty text."""
     table = Table(device)
     for products in table.kinds():
         if products.dtype == "bf16":
@@ -330,7 +330,7 @@ def halves_unit(device: int) -> str:
 
 
 def gpu_questions(device: int, largest: int = 4096) -> list[Question]:
-    """Return what is worth asking on a GPU, with matrices of up to ``largest`` rows, a power of two."""
+    """Return the thresholds for a GPU, with matrices of up to ``largest`` rows, a power of two."""
     import torch
 
     where = f"xpu:{device}"
@@ -372,7 +372,7 @@ def gpu_questions(device: int, largest: int = 4096) -> list[Question]:
 
 
 def host_questions(device: int) -> list[Question]:
-    """Return what is worth asking on a host device."""
+    """Return the thresholds for a CPU device."""
     import torch
 
     where = f"xpu:{device}"
@@ -416,7 +416,7 @@ def host_questions(device: int) -> list[Question]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found for a line: its value before and after, and what that wins at the measured points."""
+    """The result for a parameter: its value before and after, and the gain at the measured points."""
 
     name: str
     before: Tuning
@@ -433,7 +433,7 @@ def _waiting(device: int) -> Callable[[], object]:
 def ask(
     device: int, question: Question, seconds: float, advance: Callable[[], object] = lambda: None
 ) -> Answer:
-    """Measure a question's points, `seconds` each, and set what was found, if that is another value."""
+    """Measure a threshold, `seconds` per point, and set the parameter if it changed."""
     table = Table(device)
     before = table[question.name]
     off, on = (before.most, before.least) if question.from_on else (before.least, before.most)
@@ -457,7 +457,7 @@ LAYOUTS = ("a.t() @ b", "a @ b", "a @ b.t()")
 
 
 def product(device: int, products: Products, along_k: int, size: int) -> Callable[[], object]:
-    """A product of size x size x size of whose operands so many lie along k."""
+    """Return a product of size x size x size with this number of K-major operands."""
     import torch
 
     where = f"xpu:{device}"
@@ -472,7 +472,7 @@ def product(device: int, products: Products, along_k: int, size: int) -> Callabl
 
 @contextmanager
 def _precision(products: Products) -> Iterator[None]:
-    """Let products of float32 go as tf32, or not."""
+    """Allow or forbid tf32 for float32 products."""
     import torch
 
     before = torch.get_float32_matmul_precision()
@@ -496,7 +496,7 @@ def _tile_size(device: int, products: Products, along_k: int) -> int:
 
 @dataclass(frozen=True)
 class Rates:
-    """What was found for a kind of products of one layout: its tiles, and their rates before and after."""
+    """The result for a kind of products of one layout: its tiles, and their rates before and after."""
 
     products: Products
     along_k: int
@@ -506,13 +506,13 @@ class Rates:
 
     @property
     def fastest(self) -> tuple[int, int]:
-        """Which of the tiles is the fastest in large products, by the rates before and after."""
+        """The fastest tile in large products, by the rates before and after."""
         first, last = (max(range(len(rates)), key=rates.__getitem__) for rates in (self.before, self.after))
         return first, last
 
 
 def layouts(device: int, products: Products) -> list[int]:
-    """How many operands may lie along k, of those that have rates to measure; what is pinned isn't."""
+    """Return the numbers of K-major operands with rates to measure; pinned rates are skipped."""
     tiles = Table(device).tiles(products)
     return [n for n in range(3) if all((line := tile.lines[n]) and line.source != "pinned" for tile in tiles)]
 
@@ -523,11 +523,11 @@ def measure(device: int, products: Products, along_k: int, seconds: float, size:
     Parameters
     ----------
     device, products, along_k
-        Of which products, on which device, so many operands of which lie along k.
+        The device, the kind of products, and the number of K-major operands.
     seconds
-        For all tiles; kernels are built before.
+        For all tiles; excludes building kernels.
     size
-        Of the product along each dimension; 0: what the device computes in a moment.
+        Size of the product in each dimension; 0: what the device computes in a moment.
     """
     table = Table(device)
     tiles = table.tiles(products)

@@ -1,4 +1,4 @@
-"""The classes that torch.xpu expects in torch._C, and what newer PyTorch has in torch.xpu."""
+"""The classes that torch.xpu expects in torch._C, and functions that newer PyTorch adds to torch.xpu."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class _XpuStreamBase(torch.Stream):
 
     @property
     def sycl_queue(self) -> int:
-        """The stream's cl_command_queue; the name is torch.xpu's."""
+        """The stream's cl_command_queue, under torch.xpu's name."""
         return _bridge.stream_queue(self.device_index, self.stream_id)
 
     @property
     def priority(self) -> int:
-        """Lower is more urgent."""
+        """The priority; lower is more urgent."""
         return _bridge.stream_priority(self.device_index, self.stream_id)
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """Return the least and the most urgent priority."""
+        """Return the lowest and the highest priority."""
         return (1, -1)
 
 
@@ -59,21 +59,21 @@ class _XpuEventBase(torch.Event):
         return super().__new__(cls, "xpu", enable_timing=enable_timing)
 
     def elapsed_time(self, end_event: torch.Event) -> float:
-        """Return the milliseconds from this event to ``end_event``, by the device's clock."""
+        """Return the device time from this event to ``end_event`` in milliseconds."""
         return _bridge.elapsed_time(self.event_id, end_event.event_id)
 
     def ipc_handle(self) -> NoReturn:
-        """Refuse: events are of one process."""
+        """Raise an error: events can't be shared between processes."""
         _later("torch.xpu.Event.ipc_handle")
 
     @classmethod
     def from_ipc_handle(cls, device: Any, ipc_handle: bytes) -> NoReturn:
-        """Refuse: events are of one process."""
+        """Raise an error: events can't be shared between processes."""
         _later("torch.xpu.Event.from_ipc_handle")
 
     @property
     def sycl_event(self) -> int:
-        """The event's handle, 0 before it was first recorded; the name is torch.xpu's."""
+        """The event's handle, 0 before it is first recorded, under torch.xpu's name."""
         return self.event_id
 
 
@@ -91,7 +91,7 @@ class _XPUuuid:
 
 
 class _XpuDeviceProperties(SimpleNamespace):
-    """What is known of a device: the fields of libxpu's table of properties, under the same names."""
+    """Device properties: the fields of libxpu's table, under the same names."""
 
     uuid: _XPUuuid
 
@@ -106,8 +106,8 @@ class _XpuDeviceProperties(SimpleNamespace):
 def _architecture(fields: dict[str, Any]) -> int:
     """Return SYCL's number of a device's architecture, with which programs compare it.
 
-    Its first byte is the family, its last is empty, and before that stands the vendor's own number: of Intel's GPUs the
-    IP version as it is, of NVIDIA's the compute capability with its decimal digits as hexadecimal ones.
+    The first byte is the family, the last is 0. In between is the vendor's number: Intel's IP version, or
+    NVIDIA's compute capability with its decimal digits as hexadecimal ones.
     """
     number: int = fields["architecture"]
     if fields["type"] == "cpu":
@@ -123,7 +123,7 @@ _properties: dict[int, _XpuDeviceProperties] = {}
 
 
 def _get_device_properties(device: int) -> _XpuDeviceProperties:
-    """Return the device's properties, the same object each time."""
+    """Return the device's properties, always the same object."""
     if device not in _properties:
         fields: dict[str, Any] = _bridge.device_properties(device)
         fields["uuid"] = _XPUuuid(fields["uuid"])
@@ -144,11 +144,11 @@ def _later(what: str) -> NoReturn:
 
 
 class _xpu_XPUAllocator:  # noqa: N801 (torch.xpu's name)
-    """An allocator: libxpu's own, or two C functions of a user's.
+    """An allocator: libxpu's own, or two C functions of the user.
 
-    ``void *take(size_t size, int device, cl_command_queue queue)`` gives memory that kernels of the device reach by
-    its address (of a host device: any), ``void give(void *memory, size_t size, int device, cl_command_queue
-    queue)`` takes it back. In a pool they are called with libxpu's lock held.
+    ``void *take(size_t size, int device, cl_command_queue queue)`` returns memory that kernels of the device
+    can address (any memory, for a CPU device). ``void give(void *memory, size_t size, int device,
+    cl_command_queue queue)`` frees it. In a pool they are called with libxpu's lock held.
     """
 
     def __init__(self, take: int = 0, give: int = 0) -> None:
@@ -159,7 +159,7 @@ _current_allocator = _xpu_XPUAllocator()
 
 
 class _XPUMemPool:
-    """Base class of torch.xpu.MemPool: a pool of libxpu's allocator on the current device."""
+    """Base class of torch.xpu.MemPool: a private pool on the current device."""
 
     def __init__(
         self,
@@ -178,21 +178,21 @@ class _XPUMemPool:
 
     @property
     def id(self) -> tuple[int, int]:
-        """The pool's number, which snapshots show: (0, n) if a user made it."""
+        """The pool's id, as snapshots show it: (0, n) if a user created it."""
         return self._id
 
     @property
     def allocator(self) -> _xpu_XPUAllocator | None:
-        """Where the pool's segments come from, if not from the driver."""
+        """The allocator of the pool's segments, if not the driver."""
         return self._allocator
 
     @property
     def device(self) -> int:
-        """The device whose memory it is."""
+        """The pool's device."""
         return self._device
 
     def use_count(self) -> int:
-        """Return how many hold the pool: this object, and each that allocates from it."""
+        """Return the number of users: this object, and each that allocates from the pool."""
         return _bridge.pool_users(self._device, self._id)
 
 
@@ -214,7 +214,7 @@ def _sleep(cycles: int) -> NoReturn:
 
 
 def enter(target: ModuleType) -> None:
-    """Enter the classes and the functions that only raise into torch._C."""
+    """Add the classes, and functions that only raise, to torch._C."""
     for cls in (_XpuStreamBase, _XpuEventBase, _XPUuuid, _XpuDeviceProperties, _XPUMemPool):
         setattr(target, cls.__name__, cls)
     target._xpu_XPUAllocator = _xpu_XPUAllocator
@@ -226,7 +226,7 @@ def enter(target: ModuleType) -> None:
 
 
 def _name_events() -> None:
-    """Make the profiler's records of device work xpu's: builds of PyTorch without xpu call them CUDA's."""
+    """Label device activity as xpu's in the profiler: builds without xpu call it CUDA's."""
     event = torch._C._autograd._KinetoEvent
     original = event.device_type
     kinds = torch._C._autograd.DeviceType
@@ -240,7 +240,7 @@ def _name_events() -> None:
 
 
 def _sensor(name: str) -> Callable[..., NoReturn]:
-    """Stand in for a function of torch.xpu that came after this PyTorch."""
+    """Provide a function of torch.xpu that this PyTorch lacks."""
 
     def function(device: object = None) -> NoReturn:  # noqa: ARG001 (torch.xpu's signature)
         raise NotImplementedError(f"torch.xpu.{name} needs PyTorch 2.13 or newer")
@@ -250,7 +250,7 @@ def _sensor(name: str) -> Callable[..., NoReturn]:
 
 
 def extend(xpu: ModuleType) -> None:
-    """Give torch.xpu what it takes from elsewhere."""
+    """Add to torch.xpu what it imports from elsewhere."""
     _name_events()
     for name in (
         "temperature",

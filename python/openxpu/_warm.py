@@ -1,8 +1,8 @@
-"""Kernels of common programs, built beforehand: ``openxpu warm``.
+"""``openxpu warm``: build the kernels of common programs ahead of time.
 
-Lists are text. First a line a request, "kind of device, tab, request" (``xpu/request.h``); then a line a program,
-"> name: " and the numbers of its requests in the order in which it met them, the first line's being 0. Lines that
-begin with # are comments.
+Lists are text. First one line per request, "kind of device, tab, request" (``xpu/request.h``). Then one line
+per program, "> name: " and the line indices of its requests, from 0, in the order of use. Lines that begin
+with # are comments.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any
 
 @dataclass
 class RequestList:
-    """Requests and the programs that they were recorded from."""
+    """Build requests, and the programs that they were recorded from."""
 
     requests: list[tuple[str, str]] = field(default_factory=list)  # kind of device, request
     programs: dict[str, list[int]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> RequestList:
-        """Read a list's text; ValueError for a line that isn't one of a list."""
+        """Parse a list; ValueError for a malformed line."""
         parsed = cls()
         for line in text.splitlines():
             if line.startswith("> "):
@@ -46,7 +46,7 @@ class RequestList:
         return parsed
 
     def add(self, name: str, requests: Iterable[tuple[str, str]]) -> None:
-        """Put a program in, in the place of one of the same name; requests that no program has go."""
+        """Add or replace a program; unused requests are removed."""
         of_programs = {n: [self.requests[i] for i in p] for n, p in self.programs.items()}
         of_programs[name] = list(dict.fromkeys(requests))
         self.requests = list(dict.fromkeys(r for p in of_programs.values() for r in p))
@@ -54,13 +54,13 @@ class RequestList:
         self.programs = {n: [numbers[r] for r in p] for n, p in of_programs.items()}
 
     def commonest(self, kind: str) -> list[str]:
-        """Return the requests for a kind of device, those of most programs first."""
+        """Return the requests for a kind of device, most widely used first."""
         count = Counter(number for program in self.programs.values() for number in program)
         chosen = (n for n, (of, _) in enumerate(self.requests) if of == kind)
         return [self.requests[n][1] for n in sorted(chosen, key=lambda n: -count[n])]
 
     def __str__(self) -> str:
-        """Return the text, as parse reads it."""
+        """Return the text that ``parse`` reads."""
         lines = ["# What programs build at first use: openxpu warm --record"]
         lines += [f"{kind}\t{request}" for kind, request in self.requests]
         lines += [f"> {name}: {' '.join(map(str, p))}" for name, p in self.programs.items()]
@@ -68,7 +68,7 @@ class RequestList:
 
 
 def common() -> RequestList:
-    """Return the list that comes with libxpu."""
+    """Return the list shipped with libxpu."""
     from openxpu._tile import library
 
     xpu = library()
@@ -77,9 +77,9 @@ def common() -> RequestList:
 
 
 def record(program: Sequence[str], path: Path, name: str | None = None) -> int:
-    """Run a Python program and put what it asks for into the list at ``path``; returns its exit status.
+    """Run a Python program and add its requests to the list at ``path``; return its exit status.
 
-    ``name`` is what the list calls the program: by default its command line.
+    ``name`` is the program's name in the list, by default its command line.
     """
     with tempfile.TemporaryDirectory() as folder:
         recording = Path(folder) / "recording"
@@ -95,7 +95,7 @@ def record(program: Sequence[str], path: Path, name: str | None = None) -> int:
 
 @dataclass
 class Outcome:
-    """What became of a device's requests."""
+    """The result of building a device's requests."""
 
     wanted: int = 0
     built: int = 0
@@ -103,7 +103,7 @@ class Outcome:
 
 
 def kind_of(device: int) -> str:
-    """Return the kind of device that lists call it; RuntimeError where there is no such device."""
+    """Return a device's kind as lists name it; RuntimeError for an unknown device."""
     from openxpu._tile import library
 
     xpu = library()
@@ -114,7 +114,7 @@ def kind_of(device: int) -> str:
 
 
 def _ask(builder: subprocess.Popen[str], device: int, request: str) -> dict[str, Any] | None:
-    """Return the builder's answer; None when it died of the request."""
+    """Return the builder's answer; None if the request crashed it."""
     assert builder.stdin is not None and builder.stdout is not None
     try:
         builder.stdin.write(json.dumps({"device": device, "request": request}) + "\n")

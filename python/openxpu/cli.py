@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _size(count: float) -> str:
-    """Write a number of bytes for people: 1536 → "1.5 KiB"."""
+    """Format a number of bytes: 1536 → "1.5 KiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -29,13 +29,13 @@ def _size(count: float) -> str:
 
 
 def _folder_size(folder: Path) -> tuple[int, int]:
-    """Count files and bytes below ``folder``."""
+    """Return the number of files and bytes below ``folder``."""
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     return len(sizes), sum(sizes)
 
 
 def _tuning(device: int) -> Table:
-    """Return the tuning table of a device, for people."""
+    """Return the tuning table of a device, formatted."""
     from rich.table import Table
 
     from openxpu import _tune
@@ -47,7 +47,7 @@ def _tuning(device: int) -> Table:
 
 
 def _rates(device: int) -> Table | None:
-    """Return the rates of the tiles that products choose from, for people; None where there are none."""
+    """Return the rates of matrix tiles, formatted; None if there are none."""
     from rich.table import Table
 
     from openxpu import _tune
@@ -70,7 +70,7 @@ def _rates(device: int) -> Table | None:
 
 
 def _products(device: int) -> str:
-    """Say by what products of which dtypes are multiplied, a line each."""
+    """Return what multiplies products of each dtype, one line each."""
     from openxpu import _tile
 
     xpu, unit = _tile.library(), ctypes.c_char_p()
@@ -91,7 +91,7 @@ def _products(device: int) -> str:
 
 
 def info(tuning: bool = False) -> int:
-    """Print devices, what they can do, drivers, memory and the kernel cache; with `tuning`, the choices too."""
+    """Print devices, features, drivers, memory and the kernel cache; with `tuning`, the parameters too."""
     import torch
     from rich.console import Console
     from rich.table import Table
@@ -145,7 +145,7 @@ def info(tuning: bool = False) -> int:
 
 
 def _checks() -> list[tuple[str, Callable[[str], None]]]:
-    """Return the self-test: names and functions that raise on a device that fails."""
+    """Return the self-test: names, and functions that raise if the device fails."""
     import torch
 
     def same(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 0.0) -> None:
@@ -218,7 +218,7 @@ def _checks() -> list[tuple[str, Callable[[str], None]]]:
 
 
 def doctor() -> int:
-    """Run a self-test on each device and say what fails."""
+    """Run a self-test on each device and print what fails."""
     import torch
     from rich.console import Console
     from rich.table import Table
@@ -252,7 +252,7 @@ def doctor() -> int:
 
 
 def run(program: Sequence[str]) -> int:
-    """Start a Python program with xpu as PyTorch's accelerator, also in a CUDA build of PyTorch."""
+    """Run a Python program with xpu as PyTorch's accelerator, even in a CUDA build of PyTorch."""
     environment = dict(os.environ, OPENXPU_ACCELERATOR="1")
     if _is_cuda_build():
         library = str(Path(__file__).with_name("_accelerator.so"))
@@ -261,7 +261,7 @@ def run(program: Sequence[str]) -> int:
 
 
 def warm(options: argparse.Namespace) -> int:
-    """Build the kernels of common programs, or of those in the user's lists, into the cache."""
+    """Build the kernels of common programs, or of the user's lists, into the cache."""
     import ctypes
 
     from rich.console import Console
@@ -315,7 +315,7 @@ def warm(options: argparse.Namespace) -> int:
 
 
 def tune(options: argparse.Namespace) -> int:
-    """Measure the choices that this machine decides, and keep them beside the kernel cache."""
+    """Measure the tunable parameters on this machine, and save them beside the kernel cache."""
     import torch
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -376,7 +376,7 @@ def tune(options: argparse.Namespace) -> int:
 
 
 def compile_ttir(options: argparse.Namespace) -> int:
-    """Write the OpenCL C for a Triton IR file, its image, or the module after a stage."""
+    """Compile a Triton IR file: write OpenCL C, an image, or the module after a stage."""
     from openxpu import _tile
 
     try:
@@ -409,7 +409,7 @@ def compile_ttir(options: argparse.Namespace) -> int:
 
 
 def export(options: argparse.Namespace) -> int:
-    """Write a program that torch.export.save kept as a package."""
+    """Export a program saved with torch.export.save as a package."""
     import torch
 
     import openxpu
@@ -430,7 +430,7 @@ def export(options: argparse.Namespace) -> int:
 
 
 def _is_cuda_build() -> bool:
-    """Tell by the files of the installed PyTorch, without importing it."""
+    """Return whether PyTorch is a CUDA build, from its installed files, without importing it."""
     from importlib.util import find_spec
 
     spec = find_spec("torch")
@@ -440,7 +440,7 @@ def _is_cuda_build() -> bool:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+    """Return the command line parser."""
     parser = argparse.ArgumentParser(prog="openxpu", description="PyTorch's xpu device over OpenCL")
     commands = parser.add_subparsers(dest="command", required=True)
     informer = commands.add_parser(
@@ -520,7 +520,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line; return the exit status."""
     parser = make_parser()
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["run"] and arguments[1:2] not in ([], ["-h"], ["--help"]):

@@ -1,6 +1,6 @@
-"""Triton's backend for xpu: Triton's own front end, libxpu's compiler from its IR to OpenCL C, a launcher in C.
+"""Triton's backend for xpu: Triton's front end, libxpu's Triton IR compiler, a launcher in C.
 
-Found by Triton through the entry point group ``triton.backends``; nothing here is to be called by users.
+Triton finds it through the entry point group ``triton.backends``. It has no user interface.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _INTEL = "triton.language.extra.intel"
 
 
 class _Finder(MetaPathFinder):
-    """Finds ``triton.language.extra.intel``, which programs import on every xpu, where Intel's Triton isn't installed."""
+    """Finds ``triton.language.extra.intel``, which programs import, if Intel's Triton isn't installed."""
 
     def find_spec(
         self,
@@ -25,7 +25,7 @@ class _Finder(MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002 (the protocol's)
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """Find the folder ``intel`` beside this file; its modules are then found in it."""
+        """Find the folder ``intel`` beside this file, which contains its modules."""
         if name != _INTEL:
             return None
         folder = os.path.join(os.path.dirname(__file__), "intel")

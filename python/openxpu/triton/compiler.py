@@ -19,7 +19,7 @@ BINARY = "zebin"  # the name under which Inductor looks for an xpu kernel's imag
 
 @dataclass(frozen=True)
 class Options:
-    """What a kernel is compiled with: Triton's options, and those that Inductor's configurations hand over."""
+    """Compilation options: Triton's, and those of Inductor's configurations."""
 
     num_warps: int = 4
     num_ctas: int = 1
@@ -60,24 +60,24 @@ class Options:
 
 
 def _keeps_descriptors(module: Any, target: dict[str, int]) -> bool:
-    """Say whether descriptors stay: for dots whose operands the device reads by blocks, if the kernel makes them."""
+    """Return whether to keep descriptors: for dots whose operands the device loads as 2D blocks."""
     text = str(module) if target["has_block_2d"] else ""
     heads = (line for line in text.splitlines() if "tt.func public" in line)
     return "tt.dot " in text and not any("tensordesc" in head for head in heads)
 
 
 class XPUBackend(BaseBackend):
-    """Compiles for GPUTarget("xpu", arch, lanes); ``arch`` is libxpu's text for the target, or a device's properties with it."""
+    """Compiles for GPUTarget("xpu", arch, lanes); ``arch`` is or contains libxpu's target text."""
 
     binary_ext = BINARY
 
     @staticmethod
     def supports_target(target: GPUTarget) -> bool:
-        """Say whether the target is one of ours."""
+        """Return whether this is an xpu target."""
         return target.backend == "xpu"
 
     def hash(self) -> str:
-        """Identifies the compiler and what it compiles for, in Triton's cache."""
+        """Return the key of compiler and target in Triton's cache."""
         return f"{compiler_version()}-{self._arch()}"
 
     def _arch(self) -> str:
@@ -85,31 +85,31 @@ class XPUBackend(BaseBackend):
         return str(arch["target"] if isinstance(arch, dict) else arch)
 
     def parse_options(self, options: dict[str, Any]) -> Options:
-        """Options from keyword arguments; unknown ones are other backends'."""
+        """Parse options from keyword arguments; other backends' options are ignored."""
         known = {k: options[k] for k in Options.__dataclass_fields__ if options.get(k) is not None}
         known["arch"] = self._arch()
         return Options(**known)
 
     def pack_metadata(self, metadata: Any) -> tuple[int, int, int]:
-        """What the launcher is handed."""
+        """Return what the launcher needs."""
         return metadata.num_warps, metadata.num_ctas, metadata.shared
 
     def get_codegen_implementation(self, options: Options) -> dict[str, Any]:
-        """What Triton's front end asks of a backend."""
+        """Return the functions that Triton's front end requires of a backend."""
         return {"min_dot_size": lambda lhs, rhs: (1, 1, 1)}
 
     def get_module_map(self) -> dict[str, ModuleType]:
-        """``libdevice``: Triton's CUDA module names the functions (``__nv_erff``), libxpu's compiler has them."""
+        """Map ``libdevice`` to Triton's CUDA module: libxpu's compiler implements ``__nv_erff`` etc."""
         from triton.language.extra.intel import libdevice
 
         return {"triton.language.extra.libdevice": libdevice}
 
     def load_dialects(self, context: Any) -> None:
-        """No dialect beyond Triton's own."""
+        """Nothing: only Triton's own dialects are used."""
 
     @staticmethod
     def make_ttir(module: Any, metadata: dict[str, Any], options: Options) -> Any:
-        """Triton's passes that need no target."""
+        """Run Triton's target-independent passes."""
         pm = ir.pass_manager(module.context)
         pm.enable_debug()
         passes.common.add_inliner(pm)
@@ -129,7 +129,7 @@ class XPUBackend(BaseBackend):
 
     @staticmethod
     def make_image(module: Any, metadata: dict[str, Any], options: Options) -> bytes:
-        """Triton IR to the image."""
+        """Compile Triton IR to an image."""
         asserts = options.debug or options.sanitize_overflow or knobs.runtime.debug
         target = _tile.target_fields(options.arch)
         try:
@@ -151,6 +151,6 @@ class XPUBackend(BaseBackend):
         return program.image
 
     def add_stages(self, stages: dict[str, Any], options: Options, language: Any = None) -> None:
-        """The stages: Triton IR, image."""
+        """Add the stages: Triton IR, image."""
         stages["ttir"] = lambda module, metadata: self.make_ttir(module, metadata, options)
         stages[BINARY] = lambda module, metadata: self.make_image(module, metadata, options)

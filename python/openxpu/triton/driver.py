@@ -15,53 +15,53 @@ from openxpu._tile import target_fields
 
 
 class Utils:
-    """What Triton's runtime calls on a driver's ``utils``."""
+    """The driver functions that Triton's runtime calls."""
 
     @staticmethod
     def load_binary(name: str, image: bytes, shared: int, device: int) -> tuple[Any, Any, int, int, int]:
-        """Build an image for a device: (module, function, registers, spills, work-items a group can have)."""
+        """Build an image for a device: (module, function, registers, spills, maximum work-group size)."""
         kernel = load(image, device)
         return kernel, kernel, 0, 0, 1 << 30
 
     @staticmethod
     def unload_module(module: Any) -> None:
-        """Kernels live as long as the process: they are shared by their source."""
+        """Nothing: kernels are shared by source and live as long as the process."""
 
     @property
     def device_count(self) -> int:
-        """How many devices there are."""
+        """Return the number of devices."""
         import torch
 
         return torch.xpu.device_count()
 
     @staticmethod
     def wait() -> None:
-        """Wait for what the current stream was given."""
+        """Wait for the current stream."""
         import torch
 
         torch.xpu.current_stream().synchronize()
 
     @staticmethod
     def memset(pointer: int, value: int, count: int) -> None:
-        """Fill bytes of the device's memory, on the current stream."""
+        """Fill device memory on the current stream."""
         from openxpu import _bridge
 
         _bridge.fill_bytes(pointer, value, count)
 
     @staticmethod
     def get_last_selected_build_flags() -> str:
-        """No flags: libxpu chooses them by the kernel."""
+        """No flags: libxpu selects them per kernel."""
         return ""
 
     @staticmethod
     def get_bandwidth(device: int) -> float | None:  # noqa: ARG004 (Intel's signature)
-        """GB/s of the device's memory; nobody knows, as on devices that aren't in Intel's table."""
+        """Memory bandwidth in GB/s; unknown, as on devices missing from Intel's table."""
         return None
 
     @staticmethod
     @functools.lru_cache
     def get_device_properties(device: int) -> dict[str, Any]:
-        """The properties that Triton and its autotuner read, and those that Intel's Triton has for programs."""
+        """The properties that Triton and its autotuner read, and those of Intel's Triton for programs."""
         import torch
 
         p = torch.xpu.get_device_properties(device)
@@ -81,7 +81,7 @@ class Utils:
 
 @functools.cache
 def _flags() -> tuple[str, ...]:
-    """What this Triton's descriptors have beside shape and strides: rounding to tf32 came with 3.7."""
+    """Descriptor fields beside shape and strides in this Triton: rounding to tf32 came with 3.7."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     known = ("padding", "round_f32_to_tf32")
@@ -89,7 +89,7 @@ def _flags() -> tuple[str, ...]:
 
 
 def _flatten(kind: Any, value: Any) -> list[Any]:
-    """An argument as the kernel's parameters: descriptors and tuples have several."""
+    """Expand an argument to kernel parameters: descriptors and tuples have several."""
     if isinstance(kind, tuple):
         return [leaf for k, v in zip(kind, value, strict=True) for leaf in _flatten(k, v)]
     if isinstance(kind, str) and kind.startswith("tensordesc"):
@@ -99,7 +99,7 @@ def _flatten(kind: Any, value: Any) -> list[Any]:
 
 
 def _passed(kind: Any) -> list[bool]:
-    """Which of the flattened parameters the kernel has: constants it hasn't."""
+    """Return which flattened parameters the kernel has; constants are not passed."""
     if isinstance(kind, tuple):
         return [leaf for k in kind for leaf in _passed(k)]
     if isinstance(kind, str) and kind.startswith("tensordesc"):
@@ -109,7 +109,7 @@ def _passed(kind: Any) -> list[bool]:
 
 
 def launcher(src: Any, metadata: Any) -> Callable[..., None]:
-    """The launcher of a kernel with this signature; called with grid, stream, kernel, hooks and arguments."""
+    """Return a launcher for this signature; call it with grid, stream, kernel, hooks and arguments."""
     from openxpu import _bridge
 
     kinds: Sequence[Any] = list(src.signature.values())
@@ -129,7 +129,7 @@ def launcher(src: Any, metadata: Any) -> Callable[..., None]:
 
 
 class XPUDriver(DriverBase):
-    """xpu devices for Triton. Making one needs no device."""
+    """The xpu devices for Triton. Creating it needs no device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,45 +146,45 @@ class XPUDriver(DriverBase):
 
     @classmethod
     def is_active(cls) -> bool:
-        """Say whether xpu is the accelerator of this process."""
+        """Return whether xpu is this process's accelerator."""
         import torch
 
         return openxpu.is_loaded() and torch.xpu.is_available()
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        """C's name of a parameter's type."""
+        """Return the C name of a parameter type."""
         if ty.startswith("*") or ty.startswith("tensordesc"):
             return "void*"
         names = {"i1": "int8_t", "fp16": "uint16_t", "bf16": "uint16_t", "fp32": "float", "fp64": "double"}
         return names.get(ty) or {"i": "int", "u": "uint"}[ty[0]] + ty[1:] + "_t"
 
     def get_current_target(self) -> GPUTarget:
-        """What kernels for the current device are compiled for."""
+        """Return the compilation target of the current device."""
         return _target(self.get_current_device())
 
     def get_active_torch_device(self) -> Any:
-        """The current device as torch has it."""
+        """Return the current device as a torch.device."""
         import torch
 
         return torch.device("xpu", self.get_current_device())
 
     def get_device_interface(self) -> Any:
-        """The module with Event and synchronize."""
+        """Return the module with Event and synchronize."""
         import torch
 
         return torch.xpu
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """How autotuning times kernels."""
+        """Return the function with which autotuning times kernels."""
         from triton.testing import do_bench
 
         return do_bench
 
     def get_empty_cache_for_benchmark(self) -> Any:
-        """Memory to write between timed runs, so that they start with cold caches.
+        """Return memory to overwrite between timed runs, so that they start with cold caches.
 
-        On a host device just the inner ones: its last level is shared with all that the program does, and
-        writing as much as that takes longer than most kernels.
+        On a CPU device it covers the inner caches only. The last level is shared with the whole program, and
+        overwriting it takes longer than most kernels.
         """
         import torch
 
@@ -192,7 +192,7 @@ class XPUDriver(DriverBase):
         return torch.empty((4 if is_host else 64) << 20, dtype=torch.int8, device="xpu")
 
     def clear_cache(self, cache: Any) -> None:
-        """Write it."""
+        """Overwrite it."""
         cache.zero_()
 
 
@@ -216,7 +216,7 @@ _ARCHITECTURES = {
 
 
 def _architecture_name(capability: dict[str, Any]) -> str:
-    """Name the architecture; "unknown" for devices that Intel's Triton doesn't name."""
+    """Return the architecture's name; "unknown" for devices that Intel's Triton doesn't name."""
     family = capability["architecture"] >> 14 << 14  # without the revision
     for number, name in _ARCHITECTURES.items():
         if number >> 14 << 14 == family:
@@ -226,7 +226,7 @@ def _architecture_name(capability: dict[str, Any]) -> str:
 
 @functools.lru_cache
 def _target(device: int) -> GPUTarget:
-    """A device's target; as in Intel's Triton, ``arch`` is all that is known of the device."""
+    """Return a device's target; as in Intel's Triton, ``arch`` holds all known properties."""
     import torch
 
     capability = dict(torch.xpu.get_device_capability(device))
