@@ -1,5 +1,4 @@
-"""Two builds of the same kernels, as openxpu makes them and without the optimiser: what they may differ by, and
-the processes that they run in."""
+"""Compare two builds of a kernel, openxpu's and one with the optimizer disabled, in processes that may crash."""
 
 from __future__ import annotations
 
@@ -11,12 +10,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 REFERENCE = "-cl-opt-disable"
-# Of the largest number in the array: rounding differs by a bit or two an operation, and cancels out elsewhere.
+# Relative to the largest number in the array: an operation's rounding differs by a bit or two, and after cancellation
+# that is large beside a small result.
 TOLERANCE = {"f64": 1e-12, "f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
 
 
 def differing(built: np.ndarray, wanted: np.ndarray, error: float | np.ndarray) -> np.ndarray:
-    """Tell of each element whether two builds differ: integers at all, floats by more than ``error``."""
+    """Return for each element whether two builds differ: integers by any amount, floats by more than ``error``."""
     if not np.issubdtype(wanted.dtype, np.floating):
         return built != wanted
     with np.errstate(all="ignore"):
@@ -25,17 +25,18 @@ def differing(built: np.ndarray, wanted: np.ndarray, error: float | np.ndarray) 
 
 
 def largest(numbers: np.ndarray) -> float:
-    """Return the largest magnitude that is no infinity."""
+    """Return the largest finite magnitude."""
     return float(np.abs(numbers[np.isfinite(numbers)]).max(initial=0))
 
 
 def supervise(
-    command: Sequence[str], first: int, count: int, environment: Mapping[str, str]
+    command: Sequence[str], first: int, count: int, environment: Mapping[str, str], quiet: bool = False
 ) -> tuple[int, int, list[str]]:
-    """Run ``command FIRST COUNT`` until it has done that range, whatever happens to its processes.
+    """Run ``command FIRST COUNT``; after a crash, start it again behind the piece of work that crashed.
 
-    It prints ``begin NUMBER NAME`` before each piece of work and one line after it, and ``reference`` before it
-    lets a kernel run that is not optimised. Returns how many were compared and skipped, and what differed.
+    The command prints ``begin NUMBER NAME`` before each piece of work and its result on one line after it, and
+    ``reference`` before it runs an unoptimized build. Returns how many pieces were compared and skipped, and what
+    was found; findings are printed as they come unless ``quiet``.
     """
     compared, skipped, found = 0, 0, []
     while count > 0:
@@ -46,18 +47,19 @@ def supervise(
             env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         )
         begun = re.findall(
-            r"^begin (\d+) (.*)\n(reference\n)?(?:(same|skipped|unoptimised.*|DIFFERS.*|FAILS.*)\n)?",
+            r"^begin (\d+) (.*)\n(reference\n)?(?:(same|skipped|unoptimized.*|DIFFERS.*|FAILS.*)\n)?",
             done.stdout,
             re.MULTILINE,
         )
         for _, name, has_run, result in begun:
-            # Intel's compiler itself dies of some programs that it shall not optimise: nothing to compare with
+            # Intel's compiler crashes on some programs with the optimizer disabled: nothing to compare with
             lost = result == "skipped" or bool(has_run and not result)
             compared += not lost
             skipped += lost
-            if not lost and result != "same" and not result.startswith("unoptimised"):
+            if not lost and result != "same" and not result.startswith("unoptimized"):
                 found.append(f"{name}: {result or f'CRASHES the process ({done.returncode})'}")
-                print(found[-1], flush=True)
+                if not quiet:
+                    print(found[-1], flush=True)
         if not begun and done.returncode:
             return compared, skipped, [*found, f"{command} from {first}: {done.stderr[-1500:]}"]
         if done.returncode == 0:

@@ -1,16 +1,26 @@
-"""Thousands of loops that choose by the lane, many in a program: built as openxpu does and without the optimiser.
+"""Search generated loops for wrong code from Intel's CPU compiler.
 
     python tests/intel_cpu/loops.py [--kernels COUNT] [--first SEED] [--jobs N] [--without MEND]
 
-Each kernel is a small random one of Triton's (``tests/tile/random_choices.py``), compiled for the processor: uniform
-and varying loads, selects and masks, sums and other combinations, loops of all lengths, all types. What an optimised
-kernel computes has to be what the same kernel does when it is not optimised, or what NumPy does (the build that is
-not optimised has faults of its own). Building kernels together spares most of what a build costs.
+Each kernel is a small random Triton program for the CPU from ``tests/tile/random_choices.py``: uniform and varying
+loads, selects and masks, sums and other reductions, loops of all lengths, all types. It is built twice, as openxpu
+builds it and with the optimizer disabled, and both builds run on the same data. A kernel is a finding if the two
+results differ and the optimized one also differs from NumPy's; the unoptimized build has faults of its own.
 
-``--without meet``, ``hints`` (and meeting) or ``counts`` (and meeting, and all unrolling, which hides that fault) takes
-a mend out of the source that the compiler printed. Then there have to be findings, some in a hundred kernels, or the
-family doesn't look where that fault is. What libxpu tells the driver to leave out
-(``CL_CONFIG_LLVM_OPTIONS``) is not left out here: the forms have to be right by themselves.
+A build has a high fixed cost, so up to 100 kernels share one OpenCL program. If the compiler or a kernel crashes, the
+kernels of that group are run again one by one, which names the seed; the search then continues with the next group.
+Crashes that docs/known-issues.md lists (``KNOWN_CRASHES``) are counted but are no findings.
+
+``--without MEND`` removes one of the workarounds from the generated OpenCL C. Some kernels in a hundred must then be
+wrong, or the generator does not cover that fault:
+
+- ``meet``: the subgroup barrier that keeps a loop from being unswitched;
+- ``hints``: that barrier and the limit on unrolling;
+- ``counts``: that barrier, and loops that count iterations instead of elements; unrolling, which hides this fault, is
+  disabled.
+
+libxpu also disables loop unswitching in the driver (``CL_CONFIG_LLVM_OPTIONS``). This script does not, because the
+generated code must be right without it.
 """
 
 from __future__ import annotations
@@ -34,7 +44,10 @@ from random_programs import Generator
 from random_values import BITS, GRID, Program, Value, stored_values
 from test_corpus import interpret, run
 
-PROGRAM = 100  # kernels of a program, before they are sorted by what stands above them
+GROUP = 100  # seeds; those whose sources begin alike become one OpenCL program
+CHUNK = 4  # groups that one process runs
+KNOWN_CRASHES = {11580}  # seeds; docs/known-issues.md describes each
+WORKER = [sys.executable, __file__, "--work"]
 PARTS = {
     "shared": random_choices.shared,
     "carried": random_choices.carried,
@@ -44,7 +57,7 @@ PARTS = {
 
 
 class Loops(Generator):
-    """Writes a program of one or two such parts, for the processor."""
+    """Generates a program of one or two parts for the CPU."""
 
     def __init__(self, seed: int, parts: tuple[str, ...] = tuple(PARTS)) -> None:
         super().__init__(seed)
@@ -65,7 +78,7 @@ class Loops(Generator):
 
 
 def without(source: str, mend: str) -> str:
-    """Take a mend out of a kernel's source."""
+    """Remove a workaround from a kernel's source."""
     if mend:
         source = source.replace("#define TILE_MEET sub_group_barrier(0)", "#define TILE_MEET")
     if mend == "hints":
@@ -74,14 +87,17 @@ def without(source: str, mend: str) -> str:
         source = re.sub(r"opencl_unroll_hint\(\d+\)", "opencl_unroll_hint(1)", source)
         source = re.sub(
             r"for \(int (\w+) = 0; \1 < (\d+); \1\+\+\) \{\n\s*const int (\w+) = \1 \* (\d+);",
-            lambda m: f"for (int {m[3]} = 0; {m[3]} < {int(m[2]) * int(m[4])}; {m[3]} += {m[4]}) {{",
+            lambda m: (
+                f"for (int {m[3]} = 0; {m[3]} < {int(m[2]) * int(m[4])}; {m[3]} += {m[4]}) {{\n"
+                f"const int {m[1]} = {m[3]} / {m[4]};"
+            ),
             source,
         )
     return source
 
 
 class Built(run.Kernel):
-    """One kernel of a program of many."""
+    """One kernel of an OpenCL program that contains many."""
 
     def __init__(self, program: object, source: str, name: str, options: str) -> None:
         self.program, self.texts, self.kernel = program, (), ctypes.c_void_p()
@@ -94,7 +110,7 @@ class Built(run.Kernel):
 
 
 class Member(NamedTuple):
-    """A kernel of a joint program."""
+    """A kernel of a joined program."""
 
     seed: int
     program: Program
@@ -102,15 +118,15 @@ class Member(NamedTuple):
     name: str
 
 
-def joint(first: int, count: int, mend: str, parts: tuple[str, ...]) -> list[tuple[str, list[Member]]]:
-    """Compile random kernels; put those into one source that need the same above them."""
+def joined(first: int, count: int, mend: str, parts: tuple[str, ...]) -> list[tuple[str, list[Member]]]:
+    """Generate kernels; join those that need the same declarations and build options into one source."""
     sources: dict[str, list[str]] = defaultdict(list)
     members: dict[str, list[Member]] = defaultdict(list)
     for seed in range(first, first + count):
         program = Loops(seed, parts).program()
         compiled = run._tile.compile_module(program.text.encode(), target="cpu")
         above, body = compiled.source.split("typedef struct params", 1)
-        above = above.partition("\n")[2]  # the first line has the kernel's name
+        above = above.partition("\n")[2]  # drop the first line, which names the kernel
         name = f"loops_{seed}"
         body = "typedef struct params" + body
         body = re.sub(r"\bparams\b", f"params_{seed}", body).replace(f" {compiled.name}(", f" {name}(")
@@ -121,14 +137,14 @@ def joint(first: int, count: int, mend: str, parts: tuple[str, ...]) -> list[tup
 
 
 def result(member: Member, source: str, options: str) -> list[np.ndarray]:
-    """Run a kernel; give its outputs as they lie in memory."""
+    """Run a kernel and return its output arrays, as stored."""
     arguments = [a.copy() if isinstance(a, np.ndarray) else a for a in member.program.arguments]
     Built(member.compiled, source, member.name, options)((GRID,), *arguments)
     return [arguments[o.parameter] for o in member.program.outputs]
 
 
 def difference(program: Program, built: list[np.ndarray], wanted: list[np.ndarray]) -> str | None:
-    """Say where two runs differ by more than rounding."""
+    """Describe where two results differ by more than rounding, None if nowhere."""
     for output, b, w in zip(program.outputs, built, wanted, strict=True):
         if np.array_equal(b.view(np.uint8), w.view(np.uint8)):
             continue
@@ -145,7 +161,7 @@ def difference(program: Program, built: list[np.ndarray], wanted: list[np.ndarra
 
 
 def interpreted(program: Program) -> list[np.ndarray]:
-    """Compute a program's outputs by NumPy."""
+    """Compute a program's outputs with NumPy."""
     arguments = [a.copy() if isinstance(a, np.ndarray) else a for a in program.arguments]
     interpret.interpret(program.text, (GRID, 1, 1), arguments)
     return [arguments[o.parameter] for o in program.outputs]
@@ -154,33 +170,92 @@ def interpreted(program: Program) -> list[np.ndarray]:
 def findings(
     first: int, count: int, mend: str = "", parts: tuple[str, ...] = tuple(PARTS)
 ) -> tuple[int, list[str]]:
-    """Run a range of seeds both ways; give how many kernels ran and what is wrong."""
+    """Build and run seeds ``first`` to ``first + count - 1`` both ways.
+
+    Returns the number of kernels compared and a description of each wrong one.
+    """
     compared, found = 0, []
-    for source, members in joint(first, count, mend, parts):
+    for source, members in joined(first, count, mend, parts):
         for member in members:
             built = result(member, source, "")
+            if count == 1:  # tells `supervise` that a crash from here on is the unoptimized build's
+                print("reference", flush=True)
+            reference = result(member, source, REFERENCE)
             compared += 1
-            if difference(member.program, built, result(member, source, REFERENCE)):
+            if difference(member.program, built, reference):
                 wrong = difference(member.program, built, interpreted(member.program))
                 if wrong:
                     found.append(f"seed {member.seed}: {wrong}")
     return compared, found
 
 
-def work(first: int, count: int, mend: str) -> None:
-    """Run a range, a program at a time; print what ``supervise`` reads."""
-    for start in range(first, first + count, PROGRAM):
-        print(f"begin {start} seeds {start} to {start + PROGRAM - 1}", flush=True)
-        compared, found = findings(start, min(PROGRAM, first + count - start), mend)
-        print(f"DIFFERS {found}" if found else "same", flush=True)
-        print(f"compared {compared}", flush=True)
+def work(mend: str, size: int, first: int, end: int, group: int, groups: int) -> None:
+    """Run groups ``group`` to ``group + groups - 1`` of the seeds ``first`` to ``end - 1``, ``size`` seeds each.
+
+    Prints what ``supervise`` reads: a line before each group, and one after it.
+    """
+    for number in range(group, group + groups):
+        start = first + number * size
+        stop = min(start + size, end)
+        print(f"begin {number} seeds {start} to {stop - 1}", flush=True)
+        try:
+            _, found = findings(start, stop - start, mend)
+            print(f"DIFFERS {found}" if found else "same", flush=True)
+        except Exception as error:
+            print(f"FAILS {type(error).__name__}: {str(error)[:300]!r}", flush=True)
+
+
+class Sum(NamedTuple):
+    """The results of a range of seeds.
+
+    Attributes
+    ----------
+    compared, skipped
+        Numbers of kernels; skipped are those whose unoptimized build crashes. Those that crash are in neither.
+    crashes
+        Known crashes.
+    found
+        A description of each finding.
+    """
+
+    compared: int
+    skipped: int
+    crashes: list[str]
+    found: list[str]
+
+
+def search(mend: str, first: int, end: int) -> Sum:
+    """Run a range of seeds in other processes, which may crash."""
+    environment = {"OPENXPU_CACHE": "0", "CL_CONFIG_LLVM_OPTIONS": ""}
+
+    def supervised(size: int, first: int, end: int) -> tuple[int, int, list[str]]:
+        command = [*WORKER, mend or "-", *map(str, (size, first, end))]
+        return supervise(command, 0, -(-(end - first) // size), environment, quiet=True)
+
+    lost, skipped, crashes, found = 0, 0, [], []
+    for what in supervised(GROUP, first, end)[2]:
+        seeds = re.match(r"seeds (\d+) to (\d+): (CRASHES|FAILS)", what)
+        if not seeds:
+            found.append(what)
+            continue
+        _, unoptimized, alone = supervised(1, int(seeds[1]), int(seeds[2]) + 1)
+        skipped += unoptimized
+        lost += sum("DIFFERS" not in w for w in alone)
+        known = [w for w in alone if "CRASHES" in w and int(w.split()[1]) in KNOWN_CRASHES]
+        crashes += known
+        found += [w for w in alone if w not in known]
+        if not alone and not unoptimized:
+            found.append(f"{what}, but none of these kernels does alone")
+    for what in found:
+        print(what, flush=True)
+    return Sum(end - first - skipped - lost, skipped, crashes, found)
 
 
 def main() -> int:
-    """Share the work among processes; print a sum."""
+    """Share the work among processes; print the totals."""
     if sys.argv[1:2] == ["--work"]:
-        mend, first, count = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-        work(first, count, mend.strip("-"))
+        mend, *numbers = sys.argv[2:]
+        work(mend.strip("-"), *map(int, numbers))
         return 0
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--kernels", type=int, default=20_000, metavar="COUNT")
@@ -188,19 +263,17 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
     parser.add_argument("--without", default="", choices=["meet", "hints", "counts"])
     options = parser.parse_args()
-    command = [sys.executable, __file__, "--work", options.without or "-"]
-    chunk = 4 * PROGRAM
-    starts = range(options.first, options.first + options.kernels, chunk)
-
-    def supervised(start: int) -> tuple[int, int, list[str]]:
-        count = min(chunk, options.first + options.kernels - start)
-        return supervise(command, start, count, {"OPENXPU_CACHE": "0", "CL_CONFIG_LLVM_OPTIONS": ""})
-
+    end = options.first + options.kernels
+    starts = range(options.first, end, CHUNK * GROUP)
     with ThreadPoolExecutor(options.jobs) as pool:
-        sums = list(pool.map(supervised, starts))
-    found = sum(len(s[2]) for s in sums)
+        sums = list(
+            pool.map(lambda start: search(options.without, start, min(start + CHUNK * GROUP, end)), starts)
+        )
+    crashes = [c for s in sums for c in s.crashes]
+    found = sum(len(s.found) for s in sums)
     print(
-        f"loops: {options.kernels} kernels in {sum(s[0] for s in sums)} programs, {found} programs with findings"
+        f"loops: {sum(s.compared for s in sums)} kernels compared, {sum(s.skipped for s in sums)} skipped, "
+        f"{len(crashes)} known crashes, {found} groups with findings"
     )
     return found > 0
 

@@ -1,15 +1,15 @@
-"""Hunt for wrong code from Intel's CPU compiler: each kernel built with its optimiser and without computes the same.
+"""Hunt for wrong code from Intel's CPU compiler: each kernel built with its optimizer and without computes the same.
 
     python tests/intel_cpu/miscompilation.py [--corpus EVERY] [--programs COUNT] [--first SEED] [--jobs N]
 
 builds every EVERYth module of Triton's corpus and COUNT random programs for the processor, both as openxpu does
 and with ``-cl-opt-disable``, runs both on the same random data and prints what differs. Integers are compared bit
-by bit. So are floats, but those that differ may lie as far apart as two correct builds put them: the optimiser
+by bit. So are floats, but those that differ may lie as far apart as two correct builds put them: the optimizer
 contracts ``a * b + c``, and takes other versions of ``exp`` and its like for whole vectors. The build that is not
-optimised has faults of its own (atomics of few elements run twice): where a random program's two builds differ and
-the optimised one computes what NumPy does, it is no finding.
+optimized has faults of its own (atomics of few elements run twice): where a random program's two builds differ and
+the optimized one computes what NumPy does, it is no finding.
 
-Kernels run in processes of their own: one that crashes is a finding too, unless it is the one not optimised.
+Kernels run in processes of their own: one that crashes is a finding too, unless it is the one not optimized.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def difference(case: Case) -> str | None:
 
 
 def is_right(case: Case) -> bool:
-    """Tell whether the optimised build of a random program computes what NumPy does."""
+    """Tell whether the optimized build of a random program computes what NumPy does."""
     if case.seed is None:
         return False
     return not test_differential.difference(replace(Generator(case.seed).program(), target="cpu"))
@@ -128,7 +128,7 @@ def work(what: str, first: int, count: int, every: int) -> None:
         try:
             wrong = difference(case) if case else ""
             if wrong and case and is_right(case):
-                print(f"unoptimised {wrong}", flush=True)
+                print(f"unoptimized {wrong}", flush=True)
                 continue
             print("same" if wrong is None else f"DIFFERS {wrong}" if wrong else "skipped", flush=True)
         except Exception as error:

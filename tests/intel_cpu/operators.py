@@ -8,7 +8,7 @@ the same folder. OPENXPU_TIER=ref and OPENXPU_PLANS=gpu in the environment choos
 
 Integers and numbers that were only moved are compared bit by bit. Other floats may differ by the rounding of an
 operation or two (builds.TOLERANCE): each of its own size; or, where the same operator in float64 on PyTorch's CPU
-device tells how wrong both are, by as much as the unoptimised build is wrong anywhere in the result (a sum of
+device tells how wrong both are, by as much as the unoptimized build is wrong anywhere in the result (a sum of
 products that cancel has lost digits in both); where it doesn't, of the largest number in the result.
 """
 
@@ -222,7 +222,7 @@ def hunt(folder: Path, options: argparse.Namespace) -> int:
     size = len(chosen(options.every, options.only))
     chunk = min(CHUNK, -(-size // options.jobs))
     kinds = {
-        "keep": {"OPENXPU_BUILD_OPTIONS": REFERENCE, "OPENXPU_CACHE_DIR": str(folder / "unoptimised")},
+        "keep": {"OPENXPU_BUILD_OPTIONS": REFERENCE, "OPENXPU_CACHE_DIR": str(folder / "unoptimized")},
         "compare": {"OPENXPU_DUMP_KERNELS": str(folder / "sources")},
     }
 

@@ -1,10 +1,12 @@
-"""A short part of the hunt in loops that choose by the lane, and what it is worth: without a mend it finds the fault.
+"""A short run of the search in generated loops, and proof that it finds each fault and survives crashes.
 
-The whole is ``python tests/intel_cpu/loops.py``.
+The long run is ``python tests/intel_cpu/loops.py``.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,8 +18,61 @@ import loops
 if not loops.run._xpu or loops.run.TARGETS[0] != "cpu":
     pytest.skip("Intel's CPU compiler has these faults", allow_module_level=True)
 
+# Stands in for the search: seed 7 crashes, 11 crashes in the unoptimized build, 21 is wrong, 11580 is a known crash.
+FAKE = """
+import os, sys
+mend, *numbers = sys.argv[1:]
+size, first, end, group, groups = map(int, numbers)
+for number in range(group, group + groups):
+    seeds = range(first + number * size, min(first + (number + 1) * size, end))
+    print(f"begin {number} seeds {seeds[0]} to {seeds[-1]}", flush=True)
+    if 7 in seeds or 11580 in seeds:
+        os.abort()
+    if 11 in seeds:
+        if size == 1:
+            print("reference", flush=True)
+        os.abort()
+    print("DIFFERS seed 21" if 21 in seeds else "same", flush=True)
+"""
+
 
 def test_loops_are_right():
     compared, found = loops.findings(0, 24)
     assert compared == 24
     assert not found
+
+
+@pytest.mark.parametrize(("mend", "first", "count"), [("meet", 70, 12), ("hints", 70, 14), ("counts", 0, 12)])
+def test_fault_is_found_without_its_workaround(mend, first, count):
+    done = subprocess.run(
+        [*loops.WORKER, mend, str(count), str(first), str(first + count), "0", "1"],
+        env={**os.environ, "OPENXPU_CACHE": "0", "CL_CONFIG_LLVM_OPTIONS": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "\nDIFFERS " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "compared", "skipped", "crashes", "found"),
+    [
+        (100, 160, 60, 0, 0, []),
+        (0, 10, 9, 0, 0, ["seeds 7 to 7: CRASHES the process (-6)"]),
+        (8, 15, 6, 1, 0, []),
+        (0, 30, 28, 1, 0, ["seeds 7 to 7: CRASHES the process (-6)", "seeds 20 to 29: DIFFERS seed 21"]),
+        (16, 30, 14, 0, 0, ["seeds 16 to 29: DIFFERS seed 21"]),
+        (11575, 11585, 9, 0, 1, []),
+    ],
+)
+def test_crash_costs_one_group(monkeypatch, first, end, compared, skipped, crashes, found):
+    monkeypatch.setattr(loops, "GROUP", 20)
+    monkeypatch.setattr(loops, "WORKER", [sys.executable, "-c", FAKE])
+    result = loops.search("", first, end)
+    assert (result.compared, result.skipped, len(result.crashes)) == (compared, skipped, crashes)
+    assert sorted(result.found) == sorted(found)
+
+
+def test_known_crashes_are_documented():
+    issues = (Path(loops.__file__).parents[2] / "docs" / "known-issues.md").read_text()
+    assert all(str(seed) in issues for seed in loops.KNOWN_CRASHES)
