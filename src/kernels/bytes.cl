@@ -1,8 +1,8 @@
 /* Byte copies and fills at any alignment:
  *   copy_bytes    to[i] = from[i]; a work-item moves BYTES_PER_ITEM bytes in units of p.unit (1 to 16)
  *   fill_bytes    to[i] = pattern[i % 16], i counted from addresses that are multiples of 16
- *   upload_<n>    writes up to n bytes that travel in the kernel's argument; one work-group, a work-item a
- *                 word
+ *   upload_<n>    writes up to n bytes that travel in the kernel's argument; one work-group, one work-item
+ *                 per word
  * Local size: BYTES_LOCAL (copy_bytes, fill_bytes). */
 #include "bytes.h"
 

@@ -19,7 +19,7 @@ typedef struct fill_bytes_params {
     xpu_u64 pattern[2];
 } fill_bytes_params;
 
-/* The bytes themselves, in words; one group, a work-item a word. */
+/* The bytes themselves, in words; one group, one work-item per word. */
 #define UPLOAD_BYTES(capacity)                                                                               \
     typedef struct upload_##capacity##_params {                                                              \
         xpu_addr to;                                                                                         \

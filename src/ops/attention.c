@@ -24,12 +24,12 @@ typedef enum attention_kernel {
     KERNEL_HOST
 } attention_kernel;
 
-/* How matrix units do it (attention_ptx.cl, attention_xmx.cl, attention_squares.cl); with none attention.cl
- * does, some of it always. */
+/* Plan for a matrix engine (attention_ptx.cl, attention_xmx.cl, attention_xmx8.cl). Without one attention.cl
+ * is used, which always computes some of the gradients. */
 typedef struct matrix_plan {
     matrix_unit unit;
     bool emulated, shared; /* by NVIDIA's teams that have the same rows, and other keys */
-    bool direct;           /* on processors, few rows read keys and values where they lie */
+    bool direct;           /* CPU: few rows read keys and values in place */
     int sliced;      /* 1: another launch joins slices of the keys; 2: the work-group that comes last does */
     int teams, rows; /* teams of a work-group, rows of a team; of several teams' rows, its share */
     int step;        /* rows of the other side at a time */
@@ -43,11 +43,11 @@ typedef struct matrix_plan {
 } matrix_plan;
 static const matrix_plan plain = {.unit = MATRIX_UNIT_NONE};
 enum { LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024, PART = 256 };
-/* Of as many slices one work-group reads its rows' sums in less time than a launch takes. */
+/* One work-group merges this many slices in less time than a launch takes. */
 enum { JOINED_MOST = JOINED_SLICES };
 
 static int round_up(int64_t depth, int unit) { return (int)rounded_up(depth, unit); }
-/* In attention.cl a work-group's part of a head has PART elements at most: so many parts, of this size. */
+/* attention.cl: heads are split into parts of at most PART elements; number and size of the parts. */
 static int64_t parts_of(int64_t depth) { return depth > PART ? divided_up(depth, PART) : 1; }
 static int part_of(int64_t depth) { return round_up(divided_up(depth, parts_of(depth)), 16); }
 
@@ -57,8 +57,7 @@ static int group_step(const matrix_plan *plan) {
     return plan->shared ? plan->teams * plan->step : plan->step;
 }
 
-/* Whether queries look at a band of the keys that args->causal doesn't tell, or sequences lie behind each
- * other. */
+/* Sliding windows (beyond args->causal), or packed sequences? */
 static bool is_banded(const xpu_attention *args) { return args->sequences > 0 || args->window; }
 
 static xpu_status get_kernel(int device, const xpu_attention *args, attention_kernel which,
@@ -178,8 +177,7 @@ static attention_params describe(const xpu_attention *args) {
     return p;
 }
 
-/* The bytes at which the rows of a matrix are aligned, 16 at most; 0 where a row's elements aren't beside
- * each other. */
+/* Alignment of the rows of a matrix in bytes, at most 16; 0 if rows aren't contiguous. */
 static int alignment_of(const xpu_tensor *t) {
     if (t->size[3] > 1 && t->stride[3] != 1) return 0;
     const int64_t s[3] = {t->size[0] > 1 ? t->stride[0] : 0, t->size[1] > 1 ? t->stride[1] : 0,
@@ -189,7 +187,7 @@ static int alignment_of(const xpu_tensor *t) {
     return aligned < also ? aligned : also;
 }
 
-/* Do all rows keep to the rules of Intel's block reads? */
+/* Do all rows satisfy the rules of Intel's 2D block reads? */
 static bool reads_blocks(const xpu_tensor *t) {
     const matrix_lines heads = {t->data, 1, t->stride[2], t->size[1] > 1 ? t->stride[1] : 0};
     const matrix_lines items = {t->data, 1, t->stride[2], t->size[0] > 1 ? t->stride[0] : 0};
@@ -203,7 +201,7 @@ static int slab_row(int64_t depth, int element) {
     return SLAB_PITCH(pieces) * 16;
 }
 
-/* By NVIDIA's units; `read` and `written` end with NULL. */
+/* Plans for tensor cores; `read` and `written` end with NULL. */
 static bool plan_ptx(const xpu_device_properties *properties, bool banded, attention_params *p,
                      const xpu_tensor *const *read, const xpu_tensor *const *written, bool forward,
                      matrix_plan *plan) {
@@ -330,8 +328,8 @@ static xpu_status launch(xpu_stream *stream, const xpu_attention *args, attentio
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
-/* Few queries, as in decoding: heads that share keys are rows of one matrix, and the keys are cut so that all
- * compute units have some. */
+/* Few queries (decoding): the queries of heads that share keys become rows of one matrix, and keys are split
+ * so that all compute units are busy. */
 static void cut_keys(const xpu_device_properties *properties, attention_params *p, const matrix_plan *plan) {
     const int64_t units = (int64_t)properties->gpu_subslice_count;
     const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, ATTENTION_SLICES);
@@ -358,7 +356,7 @@ static void cut_keys(const xpu_device_properties *properties, attention_params *
 /* Can a kernel read 16 elements of any row at once, and nothing beside? */
 static bool reads_sixteens(const xpu_tensor *t) { return t->stride[3] == 1 && t->size[3] % 16 == 0; }
 
-/* On processors, where the host's libraries don't. */
+/* attention_host.cl: CPUs without a host library for attention. */
 enum { HOST_BAND = 48, HOST_DEPTH = 256, HOST_LOCAL = 176 << 10 }; /* kernels/attention/attention_host.cl */
 static bool is_for_host(const xpu_device_properties *properties, const xpu_attention *args) {
     const xpu_dtype bias = args->bias ? args->bias->dtype : XPU_FLOAT32;
@@ -375,9 +373,9 @@ static xpu_status attend_on_host(xpu_stream *stream, const xpu_device_properties
     const int64_t rows = p->queries * p->packed, sets = p->heads / p->packed * p->batch;
     matrix_plan plan = plain;
     plan.rows = host_rows_of(rows);
-    /* Of few rows each key's product is less work than to write the key down. */
+    /* For few rows, packing a key costs more than its products. */
     plan.direct = rows < HOST_ROWS && reads_sixteens(args->key) && reads_sixteens(args->value);
-    /* Each processor has some groups, but each group writes down all keys. */
+    /* Several groups per core, but every group packs all keys. */
     const int64_t wanted = divided_up(4 * (int64_t)properties->max_compute_units, sets);
     const int64_t most = divided_up(rows, 2 * HOST_ROWS), bands = wanted < most ? wanted : most;
     int64_t band = rounded_up(divided_up(rows, bands), plan.rows);
@@ -553,7 +551,7 @@ xpu_status xpu_split_heads(xpu_stream *stream, const xpu_split_heads_args *args)
     memcpy(&params.scale64, &args->scale, sizeof params.scale64);
     if (params.rows * args->heads * args->depth == 0) return XPU_SUCCESS;
 
-    int lanes = 16; /* a processor's vector; on GPUs a head's elements */
+    int lanes = 16; /* a CPU's vector; on GPUs a head's elements */
     if (properties->type != XPU_DEVICE_CPU)
         while (lanes < args->depth && lanes < 128) lanes *= 2;
     kernel_spec spec;

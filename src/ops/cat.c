@@ -20,7 +20,7 @@
 typedef struct tiling {
     int element; /* bytes */
     int x, y;    /* the group's size */
-    int block;   /* elements that a processor's group of one copies; 0 with groups of many */
+    int block;   /* CPU: elements per work-group of one work-item; 0 for larger groups */
     int band;    /* rows of the output that it copies, and no blocks; 0: none */
     bool tall, in_params;
 } tiling;

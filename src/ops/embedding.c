@@ -10,8 +10,8 @@
 
 #define LANES 256        /* GPU: of a work-group */
 #define MOST_FEATURES 64 /* of them along a row */
-#define HOST_PACK 16     /* a processor's work-item has these alone, */
-#define HOST_FEATURES 16 /* or, of odd rows, a work-group has, a work-item each */
+#define HOST_PACK 16     /* CPU: features of a work-item, */
+#define HOST_FEATURES 16 /* or, of odd rows, a work-group has, one work-item each */
 #define MOST_SPLITS 1024
 #define GROUPS_A_UNIT 16
 #define SHORTEST_CHUNK 32 /* of indices in order; */

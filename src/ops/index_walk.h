@@ -15,8 +15,8 @@ typedef struct index_walk {
     struct index_params params;
     bool flat_out, flat_in, flat_index; /* strides of dimension 0 are the element's own */
     bool row;                           /* one index for all of dimension 0 */
-    bool copies_rows;  /* … which a processor's work-item moves by itself; no dimension is serial */
-    size_t element;    /* bytes moved by a work-item */
+    bool copies_rows;                   /* CPU: a work-item copies rows; no dimension is serial */
+    size_t element;                     /* bytes moved by a work-item */
     size_t element_in; /* the input's, which differ where sums are wider than what they are of */
     xpu_dtype index_dtype;
     int indices;

@@ -10,7 +10,7 @@
 #define LANES 64             /* of columns, and of what is done once a channel */
 #define APPLY_ELEMENTS 16384 /* of a group */
 #define LEAST_POSITIONS 64   /* of a slice of columns */
-#define HOST_SETS 16         /* sets that keep a host processor busy */
+#define HOST_SETS 16         /* sets that keep a CPU busy */
 #define HOST_LANES 16        /* of columns there, … */
 #define HOST_WIDE 4          /* … and channels of each at most */
 

@@ -81,7 +81,7 @@ enum { THREADS = 256 };
 /* Execution plan of a network's steps. */
 typedef struct step_plan {
     int rows, units;      /* of a work-group */
-    int side, side_units; /* of a work-item, without matrix units */
+    int side, side_units; /* of a work-item, without matrix engines */
     bool aligned, units_used, emulated;
     xpu_kernel *kernel;
     size_t element, real; /* bytes */

@@ -4,7 +4,7 @@
 
 #define LOG2E 1.44269504088896340736f
 #define LN2 0.69314718055994530942f
-/* GPUs have an instruction that is right to 2^-22; processors' native functions aren't so exact. */
+/* GPUs have an instruction with an error of 2^-22; native functions of CPUs are less accurate. */
 #ifdef XPU_BUILT_FOR_CPU
 #define POWER_OF_2 exp2
 #else

@@ -27,7 +27,7 @@ typedef struct conv_bytes_params {
     xpu_addr w_scale,
         w_sums; /* of channels of y, float32 and int32: the scale, and the sum of w; 0 for none */
     xpu_i64 w_scale_stride;
-    xpu_addr blank; /* by Intel's units of 8 lanes: a vector of what x is in its padding, where not zeros */
+    xpu_addr blank; /* XMX with 8 lanes: a vector of x's padding value if it isn't zero */
     float factor;   /* of all sums */
     xpu_i32 less;   /* x's zero point, or what is added to it, as its numbers are taken */
 } conv_bytes_params;
@@ -51,7 +51,7 @@ typedef struct conv_matrix_params {
     xpu_i32 result_pitch[4]; /* where the result's channels are innermost: vectors from n to n, … */
     xpu_i32 gathered_pitch[4],
         gathered_group;               /* vectors from n to n and along the dimensions; group to group */
-    xpu_i32 other_width;              /* by Intel's units: bytes of w's columns */
+    xpu_i32 other_width;              /* XMX: bytes of w's columns */
     xpu_i32 other_pitch, other_group; /* vectors from line to line: channel k of w, pixel of y, or, by lines
                                          of pixels, channel of y; … */
     xpu_i32 other_image;              /* … and, beyond its pixels, from image to image then */

@@ -71,7 +71,7 @@ static inline void put_sums(const conv_matrix_params *p, const product *z, uint 
 #else
 #if OUT_PIECES
 /* The tile by way of local memory, so that whole lines of channels are written, in rounds where it is too
- * large for that. Of NVIDIA's units a bit of padding behind each line of the tile spreads a block's rows over
+ * large for that. Of tensor cores a bit of padding behind each line of the tile spreads a block's rows over
  * the banks; of Intel's a block of 8 x 8 results lies by itself. */
 #ifdef MATRIX_SQUARES
 #define LINE_BYTES (TILE_N * OUT_SIZE)

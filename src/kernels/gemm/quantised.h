@@ -29,7 +29,7 @@ typedef struct quantised_lines {
 typedef struct dequantise_params {
     quantised_lines from;
     xpu_addr out;
-    xpu_i64 out_batch, out_across; /* elements; neighbours in a line lie beside each other */
+    xpu_i64 out_batch, out_across; /* elements; neighbours in a line are contiguous */
     xpu_i64 lines, length, batch;
     xpu_i64 span;   /* elements of a line that a work-group has: a multiple of 8 */
     xpu_i64 padded; /* up to where zeros follow a line */
@@ -65,7 +65,7 @@ typedef struct gemm_part {
  * of what follows. */
 typedef struct gemm_cache {
     xpu_addr data;
-    xpu_i64 row, head, place; /* elements; a head's lie beside each other */
+    xpu_i64 row, head, place; /* elements; a head's are contiguous */
 } gemm_cache;
 typedef struct gemm_cached_params {
     gemm_cache cache[2];

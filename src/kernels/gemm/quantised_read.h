@@ -48,10 +48,9 @@ static inline octet gather_octet(xpu_addr data, long at, long apart, int count) 
 
 /* Integers are written into the mantissa of BASE, PLACE bits up, from which AWAY is then taken away with
  * their zero: dearer than a conversion nowhere, and cheaper on GPUs. Signed ones are raised to begin at 0. By
- * units BASE is so small that its products with scales of few bits are exact (scaled_octet); for processors'
- * vectors what shifts least is best. By Intel's units of 16 lanes every other integer stays where it lies and
- * has a BASE of its own, so that a shift serves two; but bytes with scales, of which that would be too large.
- */
+ * units BASE is so small that its products with scales of few bits are exact (scaled_octet); for CPUs'
+ * vectors what shifts least is best. By XMX with 16 lanes every other integer stays where it lies and has a
+ * BASE of its own, so that a shift serves two; but bytes with scales, of which that would be too large. */
 #define RAISED (E_FORM == FORM_SIGNED ? 1 << (E_BITS - 1) : 0)
 #if defined(MATRIX_XMX) && E_BITS == 4
 #define BASE (float8)(2048, 128, 2048, 128, 2048, 128, 2048, 128)

@@ -32,7 +32,7 @@ typedef struct operand_b {
 } operand_b;
 
 /* Number i of a work-item: the line, and which half of it. Neighbouring work-items have a row of A together;
- * of B a subgroup has eight columns, which lie beside each other in a square. */
+ * of B a subgroup has eight columns, which are contiguous in a square. */
 static inline uint piece_line(uint i, const bool is_left) {
     const uint e = (uint)get_local_id(0) + i * THREADS;
     return is_left ? e / 2 : e / 16 * 8 + e % 8;

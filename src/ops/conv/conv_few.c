@@ -17,7 +17,7 @@ enum {
     MOST_WRITTEN = 2400, /* multiply-adds that are written out */
     MOST_THREADS = 128,
     MOST_LANES = 16,
-    MOST_LOCAL = 40 << 10, /* bytes of local memory, of which NVIDIA's GPUs let a kernel have 48 KiB */
+    MOST_LOCAL = 40 << 10, /* bytes of local memory; NVIDIA GPUs allow 48 KiB per kernel */
     LOAD_COST = 6          /* multiply-adds for which a number of y or w is brought */
 };
 
@@ -37,7 +37,7 @@ typedef struct choice {
     xpu_dtype dtype;
     int64_t channels, lanes, rows, step;
     along h, w;
-    bool y_quads, registers; /* twice the usual ones, on Intel's GPUs */
+    bool y_quads, registers; /* Intel GPUs: large register mode */
     int subgroup;            /* … */
     int out;
     ending_params end;

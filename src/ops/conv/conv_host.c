@@ -134,7 +134,7 @@ static xpu_status multiply(xpu_stream *stream, xpu_dtype dtype, const conv_param
     args.b = *matrix;
     args.c = (xpu_matrix){bias, 0, p->bias_stride, 0};
     args.out = (xpu_matrix){y, p->y_stride[0], p->y_stride[1], step};
-    if (p->y_stride[1] == 1 && step != 1) { /* channels lie beside each other: the transpose */
+    if (p->y_stride[1] == 1 && step != 1) { /* channels are contiguous: the transpose */
         xpu_gemm_args turned = args;
         turned.m = args.n, turned.n = args.m;
         turned.a =

@@ -18,7 +18,7 @@
 enum {
     UNIT = 8,             /* channels that units multiply at a time; bytes twice as many */
     QUAD = 4,             /* … that multiply-adds read */
-    BLOCK = 8,            /* rows of Intel's units, … */
+    BLOCK = 8,            /* rows of an XMX block, … */
     BLOCK_K = 16,         /* … and what they multiply of k at a time */
     WHOLE = 64,           /* bytes, which their reads keep to */
     BLANK_BYTES = 32,     /* a vector, at most */
@@ -187,7 +187,7 @@ typedef struct plan {
     int64_t depth;          /* of k, on the average of those */
 } plan;
 
-/* Do an image's pixels lie beside each other, in vectors of so many that begin at multiples of that? */
+/* Are an image's pixels contiguous, in aligned vectors of `piece`? */
 static bool has_pieces_of_pixels(const conv_operand *o, xpu_dtype dtype, int64_t piece) {
     const int64_t first = (int64_t)(o->data / xpu_dtype_size(dtype)), volume = conv_volume(o->size);
     const int64_t channel = o->groups * o->channels > 1 ? o->stride[1] : 0;
@@ -341,7 +341,7 @@ static xpu_status multiply(xpu_stream *stream, const plan *plan) {
 
 /* How many images, if any, the first of two launches has: those that keep all compute units busy to its end.
  * The last work-groups of one launch would leave most of them idle; the other images go in a smaller tile, or
- * in slices. Of Intel's units of 8 lanes, whose tiles are large for the images that networks have. */
+ * in slices. For XMX with 8 lanes, whose tiles are large for the images that networks have. */
 static int64_t first_images(const xpu_device_properties *properties, const conv_params *p,
                             const plan *whole) {
     const choice *c = &whole->choice;
@@ -444,8 +444,7 @@ static xpu_gemm_args plain_product(xpu_dtype dtype, int64_t batch, int64_t m, in
 
 #define POINTER(address) ((void *)(uintptr_t)(address))
 
-/* Do both operands of a product keep to the rules of Intel's units? Those of 8 lanes shall have them along k.
- */
+/* Do both operands of a product satisfy the rules of XMX? With 8 lanes they must be K-major. */
 static bool units_read(matrix_unit unit, const xpu_gemm_args *args) {
     if (unit == MATRIX_UNIT_FMA) return true;
     const xpu_matrix *const sides[] = {&args->a, &args->b};
@@ -483,8 +482,8 @@ static bool plan_product_of_images(const choice *c, const conv_params *p, const 
     return c->matrix.unit == MATRIX_UNIT_PTX || units_read(c->matrix.unit, args);
 }
 
-/* By multiply-adds, or by Intel's units, one group of what these can read: of all pixels, whose channels are
- * innermost, and w, or of all pixels of y and x. A group is one of a batch. */
+/* By multiply-adds, or by XMX, one group of what these can read: of all pixels, whose channels are innermost,
+ * and w, or of all pixels of y and x. A group is one of a batch. */
 static bool plan_product_of_pixels(const choice *c, const conv_params *p, const conv_operand *x,
                                    const conv_operand *y, xpu_gemm_args *args) {
     const int64_t x_pitch = conv_pixel_pitch(x, 0), y_pitch = conv_pixel_pitch(y, 0),
@@ -534,7 +533,7 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
     const int64_t most = INT32_MAX - 4096, taps = conv_volume(given->taps); /* counted with 31 bits */
     conv_params own = *given;
     const conv_params *const p = &own;
-    /* What Intel's units read beyond a line is zeros. */
+    /* XMX block reads past a row's end return zeros. */
     const bool pads_first = by_blocks && has_blank(bytes, given);
     for (int d = 0; d < 3 && pads_first; d++) own.in[d] += 2 * own.padding[d], own.padding[d] = 0;
     if (p->batch == 0 || p->c == 0 || p->k == 0 || conv_volume(p->in) == 0 || conv_volume(p->out) == 0 ||
@@ -638,7 +637,7 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
     if (bytes) {
         m->bytes = bytes->params;
         m->bytes.blank = XPU_ADDR(blank);
-        /* as uint8 are taken but by Intel's units */
+        /* as for uint8, except on XMX */
         if (bytes->x_unsigned && !by_blocks && !by_squares) m->bytes.less -= 128;
     }
     if (status == XPU_SUCCESS) status = make_ready(stream, dtype, other, other_ready);

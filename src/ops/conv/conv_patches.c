@@ -23,7 +23,7 @@ static bool has_patches(const conv_params *p) {
     return p->groups == 1 && p->c <= MOST_CHANNELS && conv_volume(p->taps) >= LEAST_TAPS;
 }
 
-/* Where the channels and taps of one channel of y lie beside each other in some order, how far apart; else 0.
+/* Where the channels and taps of one channel of y are contiguous in some order, how far apart; else 0.
  * `place` is where each is in that order: of channel, depth, height, width. */
 static int64_t patch_stride(const conv_params *p, int64_t place[4]) {
     const int64_t size[4] = {p->c, p->taps[0], p->taps[1], p->taps[2]};

@@ -23,7 +23,7 @@ typedef enum way { OF_X, OF_TAPS, OF_GRAD_Y, TO_PIXELS, TO_TAPS } way;
 /* A tensor and its planes. */
 typedef struct side {
     way way;
-    bool channels_fast; /* … of which channels, or else windows, lie beside each other */
+    bool channels_fast; /* … of which channels, or else windows, are contiguous */
     conv_winograd_params params;
 } side;
 

@@ -14,9 +14,10 @@ xpu_status gemm_check(const xpu_gemm_args *args, const xpu_device_properties *pr
     return ending_check("matrix product", args->dtype, &ending, args->other.data);
 }
 
-/* A few rows times a large matrix take as long as reading that matrix does, and the host's libraries are
- * several times slower: one subgroup reads whole columns of it. oneDNN multiplies bf16 by instructions that
- * OpenCL C lacks; small matrices lie in the cache. `args` is what to do then, the longer side across. */
+/* Few rows times a large matrix are bound by memory, and host BLAS libraries are several times slower than
+ * that: gemm_skinny reads whole columns by one subgroup. Exceptions: oneDNN multiplies bf16 by instructions
+ * that OpenCL C lacks, and small matrices are in the cache. `args` receives the problem with the longer side
+ * across. */
 static bool is_thin(const xpu_device_properties *properties, const xpu_gemm_args *given, gemm_problem *args) {
     const xpu_dtype dtype = given->dtype;
     const int64_t longer = given->m > given->n ? given->m : given->n;
@@ -43,7 +44,7 @@ static xpu_status thin(xpu_stream *stream, const gemm_problem *args) {
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 
-/* fp32 and halves on processors, where the host's libraries don't. Very few rows are not worth B's copies. */
+/* gemm_host: fp32 and half precision on CPUs without a BLAS. Very few rows don't pay for packing B. */
 enum { HOST_COLUMNS = 32, HOST_BAND = 96, HOST_LOCAL = 80 << 10 }; /* of a group: kernels/gemm/gemm_host.h */
 static bool is_for_host(const xpu_device_properties *properties, const gemm_problem *args) {
     const bool halves = args->operand == XPU_FLOAT16 || args->operand == XPU_BFLOAT16;
@@ -59,7 +60,7 @@ static xpu_status multiply_on_host(xpu_stream *stream, const xpu_device_properti
                           .a_k_fast = args->a.column_stride == 1,
                           .b_k_fast = args->b.row_stride == 1 && args->b.column_stride != 1};
     choice.rows = host_rows_of(args->m);
-    /* Each processor has some groups, if there are rows enough; one copies its columns of B for all its rows.
+    /* Several groups per core if there are enough rows; a group packs its columns of B for all of its rows.
      */
     const groups_shape shape = gemm_shape_of_groups(args);
     const int64_t across = divided_up(shape.n, HOST_COLUMNS) * args->batch;
@@ -109,7 +110,7 @@ static xpu_status compute(xpu_stream *stream, const xpu_device_properties *prope
     return status;
 }
 
-/* By the host's library, whose results are ended by a pass of their own. */
+/* Computes the product by the host's BLAS; post-ops are a separate pass. */
 static xpu_status gemm_by_host(xpu_stream *stream, const xpu_gemm_args *args, const xpu_ending *ending) {
     if (ending_is_none(ending)) return host_gemm(stream, args);
     if (ending->combine != XPU_COMBINE_NONE && args->other.data == args->out.data)
@@ -247,8 +248,8 @@ xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties
     return compute(stream, properties, &args, false);
 }
 
-/* By the unit, if it can. Intel's matrix units multiply uint8 as such, others less 128, and so do zero points
- * go with them; those of A need the sums of B's columns. */
+/* Plans an int8 product for the engine, if it can. XMX multiplies uint8 directly; for others uint8 is shifted
+ * by -128, and zero points with it. Zero points of A need the sums of B's columns. */
 static bool plan_bytes(int device, matrix_unit unit, bool emulated, const xpu_device_properties *properties,
                        gemm_problem *args, gemm_plan *plan) {
     gemm_problem p = *args;

@@ -117,7 +117,7 @@ xpu_status gemm_pack(xpu_stream *stream, const xpu_device_properties *properties
             can = can && (ready[i] || can_pack(unit, o, k_fast[i], dtype));
             along = along || (ready[i] ? *o->k_stride == 1 : k_fast[i]);
         }
-        if (can && !along) { /* halves aside, Intel's units want one along k */
+        if (can && !along) { /* except in half precision, XMX needs one K-major operand */
             can = can_pack(unit, &sides[0], true, dtype);
             ready[0] = false, k_fast[0] = true;
         }

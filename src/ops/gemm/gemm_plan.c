@@ -236,7 +236,7 @@ bool gemm_plan_unit(int device, matrix_unit unit, bool emulated, const xpu_devic
     const bool by_blocks = matrix->unit == MATRIX_UNIT_XMX, by_dot = matrix->unit == MATRIX_UNIT_DOT;
     const bool by_fma = matrix->unit == MATRIX_UNIT_FMA || by_dot;
     const bool is_half =
-        xpu_dtype_size(args->operand) == 2; /* which Intel's units take across k on both sides */
+        xpu_dtype_size(args->operand) == 2; /* for which XMX allows both operands not K-major */
     const bool is_narrow = turned.n <= 16 && turned.n < turned.m; /* tiles of so few are of rows */
     if (turned.lines          ? false
         : by_blocks           ? turned.a.column_stride != 1 && turned.b.row_stride == 1
@@ -295,7 +295,6 @@ bool gemm_plan_unit(int device, matrix_unit unit, bool emulated, const xpu_devic
     return true;
 }
 
-/* True where the device's matrix units do it, or GPUs' multiply-adds by the same plan. */
 bool gemm_plan_matrix(int device, const xpu_device_properties *properties, gemm_problem *args,
                       matrix_unit unit, bool emulated, gemm_plan *plan) {
     bool plain_dot = false;

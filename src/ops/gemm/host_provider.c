@@ -85,7 +85,7 @@ xpu_status host_gemm_wide(xpu_stream *stream, const xpu_gemm_args *args) {
     return xpu_host_call(stream, "wide gemm of the host", call_wide, args, sizeof *args, wide_accesses);
 }
 
-/* Has the processor instructions for products of bfloat16? */
+/* Does the CPU have bfloat16 product instructions? */
 static bool has_fast_bfloat16(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();

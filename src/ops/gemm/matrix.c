@@ -16,8 +16,8 @@ static const matrix_tile table[] = {
 };
 enum { TILES = sizeof table / sizeof *table };
 
-/* The same, as high again and half as wide: Intel's units of 16 lanes take the largest so where they make B's
- * numbers of fewer bits, each of which then serves more rows. */
+/* The same tiles with twice the height and half the width: XMX with 16 lanes uses the largest ones for
+ * quantized B, so that a dequantized element serves more rows. */
 static const matrix_tile tall[] = {
 #define X(unit, m, n, k, teams_m, teams_n, stages, together, ...)                                            \
     {MATRIX_UNIT_##unit, 2 * (m), (n) / 2, k, 2 * (teams_m), (teams_n) / 2, stages, together, {__VA_ARGS__}},
@@ -158,15 +158,15 @@ static bool is_intel(const xpu_device_properties *p) {
 /* Numbers that a work-item reads ahead, by multiply-adds. */
 static int ahead_of(const matrix_tile *t) { return (t->m + t->n) * t->step / threads_of(t); }
 
-/* Intel's GPUs before Xe-HP (Tiger Lake, Alder Lake) have no more than 128 registers, where as much as sums
- * may be read ahead. */
+/* Intel GPUs before Xe-HP (Tiger Lake, Alder Lake) have no more than 128 registers, where as much as sums may
+ * be read ahead. */
 size_t matrix_most_sums(const xpu_device_properties *p) {
     const uint64_t xe_hp = 12u << 22 | 50u << 14; /* CL_DEVICE_IP_VERSION_INTEL */
     return is_intel(p) && p->architecture && p->architecture < xe_hp ? 128 : 256;
 }
 
-/* Has the device enough registers (for 64 sums of 4 bytes) and local memory for it? Those of matrix units
- * fit. */
+/* Has the device enough registers (for 64 accumulators of 4 bytes) and local memory? Tiles of matrix engines
+ * always fit. */
 static bool fits(const matrix_tile *t, size_t sum, const xpu_device_properties *properties) {
     if (t->unit != MATRIX_UNIT_FMA) return true;
     const size_t slabs = (size_t)(t->stages * t->step * (t->m + 4 + t->n + 4)) * sum;
@@ -289,9 +289,9 @@ static double rate_of(int device, matrix_unit unit, xpu_dtype dtype, int tile, i
     return measured > 0 ? (double)measured / CLOCKS : guess_of(unit, dtype, tile, along_k);
 }
 
-/* Where numbers are made of B's bits they cost the more the fewer rows they serve. Of Intel's units tiles of
- * up to 128 rows make as many for a product, and counted is half of what it would be if nothing else went on
- * meanwhile. Of NVIDIA's, where a step's numbers have to be there before the next step, long steps cost less:
+/* Dequantizing B costs the more the fewer rows share it. XMX: tiles of up to 128 rows dequantize as often per
+ * product; half of the cost is counted, because it overlaps with other work. Tensor cores: a step must be
+ * dequantized before the next one, so long steps cost less:
  * an H200's times for 20 to 1,024 rows times 4096 x 4096. */
 static double rate_for(const matrix_choice *choice, const matrix_tile *t, int64_t m, double rate) {
     if (!choice->b_bits) return rate;
@@ -495,7 +495,7 @@ void matrix_unit_spec(kernel_spec *spec, matrix_unit unit, bool emulated, bool w
     spec_follows_flag(spec, units[unit], used);
     spec_follows_flag(spec, "MATRIX_DOT", unit == MATRIX_UNIT_DOT);
     spec_flag(spec, "MATRIX_EMULATED", emulated);
-    if (emulated) spec_follows_options(spec, "-cl-opt-disable"); /* or processors' compilers take minutes */
+    if (emulated) spec_follows_options(spec, "-cl-opt-disable"); /* or CPU compilers take minutes */
     spec_pack(spec, "wide", wide, 1);
     if (wide) spec_follows_options(spec, "-cl-intel-256-GRF-per-thread");
     spec_follows(spec, "MATRIX_T=", used ? dtype_token(dtype) : NULL);

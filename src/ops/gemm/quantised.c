@@ -170,7 +170,7 @@ void quantised_spec(kernel_spec *spec, const quantised_operand *o) {
 
 /* --- its numbers written down --- */
 
-/* `is_padded`: the host's libraries may multiply what follows a line with zeros, and it mustn't be NaN. */
+/* `is_padded`: the host's BLAS may multiply the padding of a row by zeros, so it must not be NaN. */
 static xpu_status write_numbers(xpu_stream *stream, const quantised_operand *o, int64_t batch,
                                 xpu_dtype dtype, void *out, int64_t out_batch, int64_t out_across,
                                 bool is_padded) {
@@ -179,7 +179,7 @@ static xpu_status write_numbers(xpu_stream *stream, const quantised_operand *o, 
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if (batch == 0 || o->count == 0 || o->length == 0) return XPU_SUCCESS;
     const bool host = properties->type == XPU_DEVICE_CPU;
-    const int lanes = host ? 1 : 64; /* of a processor: eight elements are a vector */
+    const int lanes = host ? 1 : 64; /* CPU: eight elements are a vector */
     kernel_spec spec;
     spec_begin(&spec, FAMILY_QUANTISED);
     spec_pack(&spec, "which", 0, 1);
@@ -286,7 +286,7 @@ static bool are_exact_halves(const xpu_quantised *q) {
            raised + less_low >= -most;
 }
 
-/* By NVIDIA's units, where lines are read 16 bytes at a time and a step of four such has one scale. */
+/* gemm_small_m_mma: rows are read 16 bytes at a time, and a step of four such vectors has one scale. */
 static bool plan_few_by_units(const xpu_device_properties *properties, const xpu_gemm_args *args,
                               const quantised_operand *b, few *plan) {
     const quantised_lines *l = &b->lines;
@@ -328,7 +328,7 @@ static bool plan_few_by_units(const xpu_device_properties *properties, const xpu
     return true;
 }
 
-/* On processors, where lines and their groups can be read by sixteens. */
+/* gemm_small_m_host: rows and their groups can be read 16 elements at a time. */
 static void plan_few_on_host(const xpu_device_properties *properties, const xpu_gemm_args *args,
                              const quantised_operand *b, few *plan) {
     enum { BLOCK = 128, LEAST_ROOM = 512, MOST_TEAMS = 16, GROUPS_EACH = 4 };
@@ -350,7 +350,7 @@ static void plan_few_on_host(const xpu_device_properties *properties, const xpu_
 /* `alike`: A has elements as B has, float8. */
 static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_args *args,
                      const quantised_operand *b, bool alike, few *plan) {
-    const bool host = matrix_fma_of(properties) == MATRIX_UNIT_NONE; /* a processor, but for tests */
+    const bool host = matrix_fma_of(properties) == MATRIX_UNIT_NONE; /* a CPU, but for tests */
     if (alike && host) return false; /* whose work-items would each make numbers of A anew */
     if (args->m > TUNED(host, QUANTISED_ROWS) || !b->by_columns || !is_aligned(b) || !is_shared(b) ||
         args->k == 0 || (args->a.column_stride != 1 && args->k > 1))
@@ -605,8 +605,8 @@ static xpu_status multiply_written(xpu_stream *stream, const xpu_device_properti
     return status;
 }
 
-/* What is quantised is written down; where the host's library sums, in float32, or in bfloat16 if that is
- * fast and its sums are float32. */
+/* Dequantizes operands into workspaces; for the host's BLAS in float32, or in bfloat16 if that is fast with
+ * float32 sums. */
 static xpu_status multiply_bare(xpu_stream *stream, const xpu_device_properties *properties,
                                 const xpu_gemm_args *given, const bare_operands *bare, bool host,
                                 void *workspace[2]) {
@@ -716,7 +716,7 @@ xpu_status joined_as_read(xpu_stream *stream, const xpu_device_properties *prope
     const bool by_tiles =
         !plan[0].by_units && args->m >= TUNED(false, QUANTISED_UNITS); /* several launches */
     const bool may_overflow = joined->form.normed && plan[0].by_units && args->dtype == XPU_FLOAT16;
-    const bool by_vectors = plan[0].lanes == 1; /* of processors */
+    const bool by_vectors = plan[0].lanes == 1; /* CPUs */
     if (by_tiles || by_vectors || may_overflow || (joined->form.normed && !plan[0].a_whole))
         return XPU_ERROR_NOT_SUPPORTED;
     if (!joined_shares_heads(joined, divided_up(args->m, plan[0].rows), plan[0].lines))
