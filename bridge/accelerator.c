@@ -1,7 +1,7 @@
-/* Preloaded by `openxpu run` into CUDA builds of PyTorch, which allow one accelerator: makes that xpu.
+/* Preloaded by `openxpu run` into CUDA builds of PyTorch, which allow a single accelerator: makes it xpu.
  *
- * Stands in for std::optional<c10::DeviceType> at::accelerator::getAccelerator(bool checked). The optional of
- * a one-byte enumeration is two bytes, returned in a register as this struct is. */
+ * Replaces std::optional<c10::DeviceType> at::accelerator::getAccelerator(bool checked). The optional of a
+ * one-byte enumeration is two bytes, returned in a register like this struct. */
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-// The allocators that PyTorch sees: device memory and pinned host memory, both libxpu's.
+// PyTorch's allocators for xpu: device memory and pinned host memory, both from libxpu.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>

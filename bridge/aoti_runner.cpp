@@ -1,4 +1,4 @@
-// Models that were compiled ahead of time, for AOTIModelPackageLoader and torch._inductor.aoti_load_package.
+// Runs AOTInductor models for AOTIModelPackageLoader and torch._inductor.aoti_load_package.
 #include "aoti_runner.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// Models that were compiled ahead of time, by AOTInductor.
+// Runs models compiled ahead of time by AOTInductor.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_runner/model_container_runner.h>

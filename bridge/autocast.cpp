@@ -1,5 +1,7 @@
-// What PyTorch's own table of autocast for xpu lacks. nn.TransformerEncoderLayer gives its whole layer to one
-// operator, also under autocast: the products in it get a normalized input in fp32, and weights in halves.
+// Autocast rules that PyTorch's table for xpu lacks.
+//
+// nn.TransformerEncoderLayer passes its whole layer to one operator, under autocast too. The products in it
+// get a normalized fp32 input and half-precision weights.
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/_addmm_activation.h>
 #include <torch/library.h>

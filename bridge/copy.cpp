@@ -1,5 +1,5 @@
-// Copies between and within devices. Plain bytes go through xpu_memcpy, anything else through xpu_copy; what
-// the device can't convert is converted on the host.
+// Copies between and within devices. Contiguous bytes use xpu_memcpy, everything else xpu_copy. What the
+// device can't convert is converted on the host.
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>

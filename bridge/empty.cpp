@@ -1,4 +1,4 @@
-// Making tensors. The functions of at::detail are declared by PyTorch and left to the device to define.
+// Tensor creation. PyTorch declares these functions of at::detail and leaves their definition to the device.
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/xpu/EmptyTensor.h>

@@ -1,9 +1,9 @@
-// Autograd's device threads at the end of the process.
+// Autograd's device threads at process exit.
 //
-// A device thread wakes the caller of backward() first and drops its reference to the graph's task after
-// that. With the last one go Python objects: the context that torch.autograd stashes for the pass, hooks for
-// saved tensors, modes. Their release takes the GIL; where Python is being finalised by then, it ends the
-// thread instead, by unwinding it through a destructor that lets nothing out, and that aborts the process.
+// A device thread first wakes the caller of backward(), then drops its reference to the graph task. The last
+// reference releases Python objects: the context that torch.autograd stashes, saved-tensor hooks, modes.
+// This takes the GIL. If Python is finalizing by then, it ends the thread by unwinding through a noexcept
+// destructor, which aborts the process.
 #include "engine.h"
 
 #include <ATen/ops/empty.h>

@@ -1,5 +1,5 @@
-// What other libraries use of libopenxpu_torch: openxpu's Python module, collectives, compiled models'
-// operators.
+// Symbols of libopenxpu_torch that other libraries use: openxpu's Python module, collectives, the operators
+// of compiled models.
 #pragma once
 
 #define OPENXPU_API __attribute__((visibility("default")))

@@ -1,9 +1,10 @@
-// Operators without a kernel for xpu run on the CPU.
+// CPU fallback for operators without an xpu kernel.
 //
-// On host devices the CPU's kernels read and write the tensors in place; elsewhere tensors are copied to the
-// host, and back where the operator writes to them. PYTORCH_ENABLE_XPU_FALLBACK=0 makes every such call an
-// error, PYTORCH_XPU_FALLBACK_OP names operators ("add.out,mm") that must run on the CPU,
-// PYTORCH_DEBUG_XPU_FALLBACK=1 reports every call, not the first of each operator only.
+// On host devices the CPU kernels work on the tensors in place. Elsewhere tensors are copied to the host,
+// and back if the operator writes to them.
+// - PYTORCH_ENABLE_XPU_FALLBACK=0 makes every fallback an error.
+// - PYTORCH_XPU_FALLBACK_OP names operators ("add.out,mm") that must run on the CPU.
+// - PYTORCH_DEBUG_XPU_FALLBACK=1 reports every call, not only the first of each operator.
 #include "fallback.h"
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -1,4 +1,4 @@
-// The CPU fallback: what runs on the host because xpu has no kernel for it.
+// CPU fallback for operators without an xpu kernel.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,4 +1,4 @@
-// Graphs, and the implementation behind torch.accelerator.Graph.
+// Graphs, and the implementation of torch.accelerator.Graph.
 #include "graph.h"
 
 #include <c10/core/DeviceGuard.h>

@@ -1,4 +1,4 @@
-// One capture: what torch.xpu.XPUGraph and torch.accelerator.Graph hold.
+// One captured graph: the implementation of torch.xpu.XPUGraph and torch.accelerator.Graph.
 #pragma once
 
 #include <c10/core/Device.h>

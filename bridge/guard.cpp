@@ -1,4 +1,4 @@
-// What PyTorch's device-generic code needs of streams and events.
+// The device guard: streams and events for PyTorch's device-generic code.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>

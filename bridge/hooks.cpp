@@ -1,4 +1,4 @@
-// How PyTorch asks whether there is an xpu device, and for what belongs to it.
+// Device hooks: whether there is an xpu device, and its properties, generators and pinned memory.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/XPUHooksInterface.h>
 

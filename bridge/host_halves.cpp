@@ -1,5 +1,5 @@
-// Products of bfloat16 with sums of float32 on host devices, by oneDNN's blocks (brgemm), which PyTorch has
-// in its library. PyTorch's own operators round such sums to bfloat16.
+// bfloat16 products with float32 results on host devices, with oneDNN's brgemm from PyTorch's library.
+// PyTorch's own operators round the result to bfloat16.
 #include "host_halves.h"
 
 #include <ATen/Context.h>

@@ -1,4 +1,4 @@
-// PyTorch's own CPU kernels at work on the tensors of a host device.
+// Run PyTorch's CPU kernels on the tensors of a host device.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>

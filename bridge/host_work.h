@@ -1,4 +1,4 @@
-// Who is told that PyTorch's CPU kernels get the memory of a host device.
+// Observer of PyTorch's CPU kernels that work on host device memory.
 #pragma once
 
 #include <c10/core/Device.h>

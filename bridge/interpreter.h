@@ -1,5 +1,6 @@
-// What this library asks of Python where the process has an interpreter. Nothing in it knows Python: its
-// module (python/module.cpp) fills this in, and a program in C++ leaves it as it is.
+// What this library needs of Python, if the process has an interpreter. The Python module
+// (python/module.cpp) fills it in; the library itself doesn't depend on Python, and C++ programs leave it
+// empty.
 #pragma once
 
 #include <functional>

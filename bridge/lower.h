@@ -1,5 +1,5 @@
-// Between ATen's types and libxpu's structs. All of it is cheap and allocates nothing (as_cpu apart): it is
-// on the way of every eager operation.
+// Conversion from ATen's types to libxpu's structs. On the path of every eager operation: cheap, and without
+// allocation (except as_cpu).
 #pragma once
 
 #include <ATen/TensorIterator.h>

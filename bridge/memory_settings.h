@@ -1,4 +1,4 @@
-// PyTorch's settings of caching allocators (PYTORCH_ALLOC_CONF), handed on to libxpu's.
+// Passes PyTorch's caching allocator settings (PYTORCH_ALLOC_CONF) to libxpu.
 #pragma once
 
 namespace openxpu {

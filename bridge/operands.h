@@ -1,4 +1,4 @@
-// What kernels read, and where they write.
+// Data pointers of inputs and outputs.
 #pragma once
 
 #include "lower.h"

@@ -1,5 +1,5 @@
-// torch.profiler's view of xpu: kernels, copies and fills with the device's own times. Kineto, which PyTorch
-// carries, asks "child profilers" for such records; libxpu keeps them.
+// torch.profiler support: kernels, copies and fills with device times. Kineto, which is part of PyTorch,
+// reads such records from "child profilers"; libxpu collects them.
 #include "profiler.h"
 
 #include <kineto/libkineto.h>

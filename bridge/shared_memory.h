@@ -1,5 +1,5 @@
-// Storages of host devices in memory that several processes have: that of a CPU storage which PyTorch made
-// for them. So who keeps such memory, under what name, and until when, is PyTorch's.
+// Storages of host devices in memory shared between processes: the memory of a CPU storage that PyTorch
+// creates for them. PyTorch thus controls owner, name and lifetime of the memory.
 #pragma once
 
 #include <c10/core/Storage.h>

@@ -1,6 +1,6 @@
-// What loading this library does beside the registrations of operators, hooks and the device guard, which
-// stand where these are defined. No call of OpenCL is among it. The last of the library's sources: operators
-// that are to run on the CPU are entered over kernels of ours.
+// Initialization when this library is loaded, besides the registrations of operators, hooks and the device
+// guard, which are next to their definitions. Makes no OpenCL call. Must be the library's last source: it
+// registers the CPU fallback over existing kernels.
 #include <ATen/Context.h>
 
 #include "allocator.h"

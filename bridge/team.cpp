@@ -1,4 +1,4 @@
-// Kernels of host devices run on the threads that PyTorch's own CPU operators use.
+// Runs kernels of host devices on the threads of PyTorch's own CPU operators.
 #include "team.h"
 
 #include <ATen/Parallel.h>

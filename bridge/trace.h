@@ -1,5 +1,5 @@
-// What torch.xpu._gpu_trace's callbacks hear of. While nobody has asked for it (torch._C._activate_gpu_trace)
-// it costs a look at one variable.
+// Events for torch.xpu._gpu_trace callbacks. Until they are activated (torch._C._activate_gpu_trace), the
+// cost is one variable read.
 #pragma once
 
 #include <c10/core/impl/GPUTrace.h>

@@ -1,5 +1,5 @@
-// What ahead-of-time compiled models, and the C++ wrappers of compiled functions, call for devices and
-// streams. Streams are xpu_stream's, as torch._C._xpu_getCurrentRawStream gives them.
+// Device and stream functions for AOTInductor models and C++ wrappers of compiled functions. A stream is an
+// xpu_stream, as returned by torch._C._xpu_getCurrentRawStream.
 #define USE_XPU
 #include <torch/csrc/inductor/aoti_torch/c/shim_xpu.h>
 #include <torch/csrc/inductor/aoti_torch/utils.h>

@@ -1,4 +1,4 @@
-// How compiled models get memory for their results and what lies between them.
+// Memory allocation for results and intermediates of compiled models.
 #include <ATen/EmptyTensor.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/inductor/aoti_torch/utils.h>

@@ -1,5 +1,5 @@
-// The fused operators of frozen and quantised models as C functions. torchgen doesn't know them: PyTorch
-// declares them in shim_xpu.h.
+// C functions for the fused operators of frozen and quantized models. torchgen doesn't generate them;
+// PyTorch declares them in shim_xpu.h.
 #define USE_XPU
 #include <torch/csrc/inductor/aoti_torch/c/shim_xpu.h>
 #include <torch/csrc/inductor/aoti_torch/utils.h>

@@ -1,4 +1,4 @@
-// Threads that a process's end waits for.
+// Threads that process exit waits for.
 #pragma once
 #include <chrono>
 #include <memory>

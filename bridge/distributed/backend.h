@@ -1,7 +1,7 @@
-// Collectives of xpu tensors: what torch.distributed calls "xccl" here.
+// The process group backend "xccl": collectives of xpu tensors.
 //
-// Another backend, for tensors on the CPU (Gloo), carries the bytes. On host devices it works on the tensors'
-// own memory. Elsewhere tensors are copied to pinned memory and back, on a stream beside the caller's.
+// The transport is another backend for CPU tensors (Gloo, MPI). On host devices it works on the tensors' own
+// memory. For other devices tensors are copied to pinned memory and back, on a separate stream.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>

@@ -1,5 +1,4 @@
-// What the ranks of a group tell each other of their collectives, through the store that they met in: what
-// has failed.
+// Failure log: the ranks of a group publish failed collectives through their store.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>

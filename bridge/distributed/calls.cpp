@@ -1,4 +1,4 @@
-// The calls of a process group: what each hands to the carrier.
+// The operations of the process group, and what each passes to the transport.
 #include "backend.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -1,16 +1,16 @@
-// Collectives, sends and receptions: each rank gives every other one what that needs, and reduces what it
-// gets itself.
+// Collectives, sends and receives as direct message exchanges: each rank sends its data to the others and
+// reduces what it receives.
 //
-// The carrier's own collectives run in its threads, and go round a ring: two hand-overs between threads and,
-// for an all_reduce, 4 (ranks - 1) messages one after the other. Here messages are sent by the thread that
-// calls, all at once, and who waits reduces what has come, and passes it on where others want it.
+// The transport's own collectives run in its threads and use a ring: two hand-overs between threads and, for
+// an all_reduce, 4 (ranks - 1) sequential messages. Here the calling thread sends all messages at once; the
+// thread that waits reduces what has arrived and forwards it.
 //
-// The first message from rank to rank says what the sender does: which collective of which dtype, how many
-// bytes it gives and expects. So what doesn't fit is an error, and never a wrong number: a reception by
-// itself doesn't tell how much came. Few bytes are in that message.
+// The first message between two ranks is a header with the sender's collective, dtype, and the bytes that it
+// sends and expects. A mismatch is therefore an error and never a wrong result: a receive by itself doesn't
+// tell how much arrived. Small tensors are part of the header message.
 //
-// Between ranks of one host both go through memory that they share (shared_memory.h); what follows the first
-// message does where that says so: who waits copies in what he gives, and reduces what comes where it lies.
+// Between ranks of one host, messages use shared memory (shared_memory.h). What follows the header does so
+// if the header says it. The thread that waits copies its data in, and reduces received data in place.
 #pragma once
 
 #include <condition_variable>

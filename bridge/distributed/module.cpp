@@ -1,4 +1,4 @@
-// openxpu._distributed: ProcessGroupXCCL for Python. Importing it registers c10d's operators for xpu.
+// The Python module openxpu._distributed: ProcessGroupXCCL. Importing it registers c10d's operators for xpu.
 #include <torch/csrc/distributed/c10d/control_plane/Handlers.hpp>
 #include <torch/csrc/utils/pybind.h>
 

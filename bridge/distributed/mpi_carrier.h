@@ -1,6 +1,6 @@
-// A carrier of CPU tensors over MPI: what an exchange needs of a backend, sends and receptions.
+// Transport of CPU tensors over MPI: the sends and receives that an exchange needs of a backend.
 //
-// All that calls MPI is in mpi/messages.c, which is compiled where it runs; this finds it in that library.
+// All MPI calls are in mpi/messages.c, which is compiled at run time; this loads that library.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>

@@ -1,5 +1,4 @@
-// c10d's operators for xpu tensors, which hand them to the process group's backend for xpu, and the clock by
-// which DDP times its steps.
+// c10d's operators for xpu tensors, which call the process group's backend for xpu; and the timer of DDP.
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>

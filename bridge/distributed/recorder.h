@@ -1,5 +1,5 @@
-// The flight recorder: the last operations of this process's groups, in the format of PyTorch's own
-// (FlightRecorder.hpp), which its analyser reads. PyTorch's wheels don't export what that one is written by.
+// Flight recorder: the last operations of this process's groups, in the format of PyTorch's own
+// (FlightRecorder.hpp) and its analyzer. PyTorch's wheels don't export the functions that write it.
 #pragma once
 
 #include <torch/csrc/profiler/combined_traceback.h>

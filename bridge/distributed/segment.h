@@ -1,15 +1,14 @@
-/* Memory that the processes of one host share: each has a segment, which the others map, with rings of slots
- * to each of them.
+/* Shared memory of the processes of one host. Each process has a segment, which the others map, with rings
+ * of slots to each of them.
  *
- * A ring has one sender, the segment's owner, and one receiver. The sender copies a piece into the next slot
- * and counts it; the receiver uses it where it lies, and counts that. Whoever counts rings the other's bell,
- * a word in the other's segment on which that one sleeps (a futex).
+ * A ring has one sender (the segment's owner) and one receiver. The sender copies a chunk into the next slot
+ * and increments its counter; the receiver uses the chunk in place and increments its own. Both then ring
+ * the other's bell: a word in the other's segment on which it sleeps (a futex).
  *
- * Beside its rings a rank has mails to each other one: small messages that have numbers, and are found by
- * them.
+ * A rank also has an inbox for each other rank: small messages, found by their number.
  *
- * A segment has no name in a file system: others open it through the owner's /proc entry, so nothing is left
- * of a process that is killed. Where that can't be done, or is another process's, there is no segment. */
+ * A segment has no name in a file system: others open it through the owner's /proc entry, so a killed
+ * process leaves nothing behind. Without such access there is no segment. */
 #pragma once
 
 #include <stdbool.h>

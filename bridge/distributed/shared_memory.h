@@ -1,10 +1,10 @@
-// Which ranks of a group share this rank's host, and through which rings of their segments messages go.
+// Which ranks share this rank's host, and through which rings of their segments messages go.
 //
-// The ranks tell each other in the first messages of their collectives: each how its segment is found, once a
-// collective had a large message or there were some, and then from which collective on it takes what comes
-// that way, sends its first messages so, and looks for others' there alone. Those numbers are of collectives
-// that haven't begun: so what a rank does that begins one is what the others expect, whatever they have heard
-// since. Where one can't open another's, or is told nothing, all between the two is the carrier's.
+// Ranks announce their state in the headers of their collectives: how to open the segment, after a large
+// message or several collectives; then the first collective from which the rank receives through memory,
+// sends headers through memory, and reads others' headers there only. These are collectives that haven't
+// begun yet. A rank that begins one therefore acts as the others expect, whatever it has received since. If
+// a rank can't open another's segment, or was told of none, all messages between the two use the transport.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What is under way: one collective, or several that are awaited as one.
+// Work in progress: one collective, or several that are awaited as one.
 #pragma once
 
 #include <c10/core/Event.h>

@@ -1,5 +1,5 @@
-// Scaled dot-product attention under the names that PyTorch calls it by. On host devices PyTorch's CPU flash
-// kernel works on the same memory; elsewhere, and with dropout, xpu_attention_forward and its backward.
+// Scaled dot-product attention. On host devices PyTorch's CPU flash kernel on the same memory; elsewhere,
+// and with dropout, xpu_attention_forward and xpu_attention_backward.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>

@@ -1,5 +1,5 @@
-// Cholesky factors, what is solved and inverted by them. On host devices PyTorch's LAPACK does it, in the
-// same memory.
+// Cholesky factorization, and solving and inverting with it. On host devices PyTorch's LAPACK on the same
+// memory.
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_cholesky_solve_helper.h>
 #include <ATen/ops/_cholesky_solve_helper_native.h>

@@ -1,4 +1,4 @@
-// Operators that are made of a few others: no kernels of their own.
+// Operators composed of a few others, without kernels of their own.
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>

@@ -1,6 +1,7 @@
-// Convolutions, and PyTorch's fused ones (mkldnn::_convolution_…). On host devices PyTorch's own CPU
-// convolutions (oneDNN) work on the same memory; they choose the result's layout, and these functions choose
-// it alike for other devices: channels last if input or weight is.
+// Convolutions, and PyTorch's fused ones (mkldnn::_convolution_…).
+//
+// On host devices PyTorch's CPU convolutions (oneDNN) work on the same memory and choose the result's
+// layout. Other devices use the same rule: channels last if input or weight is.
 #include <ATen/Context.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>

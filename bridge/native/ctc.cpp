@@ -1,4 +1,4 @@
-// Connectionist temporal classification.
+// Connectionist temporal classification loss.
 #include "xpu/ops/ctc.h"
 
 #include <ATen/TensorUtils.h>

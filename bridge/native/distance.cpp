@@ -1,4 +1,4 @@
-// Distances between the rows of two matrices, or of one.
+// cdist and pdist.
 #include "xpu/ops/distance.h"
 
 #include <ATen/ExpandUtils.h>

@@ -1,5 +1,4 @@
-// What follows a product or a convolution, by the names that PyTorch's fused operators (mkldnn::…) have for
-// it.
+// Post-ops of products and convolutions, by the names in PyTorch's fused operators (mkldnn::…).
 #pragma once
 
 #include <ATen/core/List.h>

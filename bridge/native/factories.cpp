@@ -1,4 +1,4 @@
-// Tensors from numbers, triangles, and rearrangements that are copies.
+// Factory functions, tril and triu, and rearrangements that copy.
 #include "xpu/ops/factory.h"
 
 #include <ATen/Dispatch_v2.h>

@@ -1,5 +1,5 @@
-// Fake quantisation: numbers rounded as if to integers and back, and the observers that choose scales. The
-// checks are those of PyTorch's CPU and CUDA kernels.
+// Fake quantization and the observers that choose scales. Checks are those of PyTorch's CPU and CUDA
+// kernels.
 #include <ATen/ops/_fake_quantize_learnable_per_channel_affine_native.h>
 #include <ATen/ops/_fake_quantize_learnable_per_tensor_affine_native.h>
 #include <ATen/ops/_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.h>

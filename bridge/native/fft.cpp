@@ -1,4 +1,4 @@
-// Fourier transforms. On host devices PyTorch's CPU kernels do them, in the same memory.
+// Fourier transforms. On host devices PyTorch's CPU kernels on the same memory.
 #include "xpu/ops/fft.h"
 
 #include <ATen/native/SpectralOpsUtils.h>

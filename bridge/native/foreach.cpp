@@ -1,5 +1,5 @@
-// Lists of tensors in one launch, where PyTorch's own conditions for that hold: one dtype, one device, dense,
-// same strides, no promotion. Else the operators one tensor at a time, as PyTorch does it.
+// torch._foreach_*: lists of tensors in one launch, under PyTorch's conditions: one dtype, one device,
+// dense, equal strides, no promotion. Otherwise one tensor at a time, like PyTorch.
 #include <ATen/native/ForeachUtils.h>
 #include <ATen/ops/_foreach_abs_native.h>
 #include <ATen/ops/_foreach_acos_native.h>

@@ -1,5 +1,5 @@
-// mm, addmm, bmm, baddbmm, addmv, dot and their kin, and PyTorch's fused linear operators
-// (mkldnn::_linear_…): all are xpu_gemm. Transposed operands go as strides.
+// mm, addmm, bmm, baddbmm, addmv, dot and related operators, and PyTorch's fused linear operators
+// (mkldnn::_linear_…), with xpu_gemm. Transposed operands are passed as strides.
 #include <ATen/Context.h>
 #include <ATen/Dispatch.h>
 #include <ATen/ExpandUtils.h>

@@ -1,5 +1,5 @@
-// Matrix products for compiled code, without PyTorch's dispatcher and what it asks of operands, which takes
-// as long as a small product.
+// Matrix products for compiled code. They bypass PyTorch's dispatcher and argument checks, which take as
+// long as a small product.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// Images read at the positions of a grid.
+// grid_sampler, forward and backward.
 #include "xpu/ops/grid_sample.h"
 
 #include <ATen/Context.h>

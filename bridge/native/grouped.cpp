@@ -1,4 +1,4 @@
-// _grouped_mm: one launch, which knows from the device how large the groups are.
+// _grouped_mm: one launch that reads the group sizes on the device.
 #include "grouped.h"
 
 #include <ATen/ops/_grouped_mm_native.h>

@@ -1,4 +1,4 @@
-// Products of groups whose sizes the device knows.
+// Grouped matrix products with group sizes on the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>

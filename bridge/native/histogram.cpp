@@ -1,5 +1,5 @@
-// How many fall where: by their number, into bins of one width, or between edges in one or several
-// dimensions. Host devices count with PyTorch's own CPU kernels on the same memory; others with libxpu's.
+// bincount, histc, histogram and histogramdd. On host devices PyTorch's CPU kernels on the same memory;
+// elsewhere libxpu's.
 #include "xpu/ops/histogram.h"
 
 #include <ATen/Context.h>

@@ -1,4 +1,4 @@
-// What the families that follow index tensors share.
+// Shared by the operator families that use index tensors.
 #pragma once
 
 #include "operands.h"

@@ -1,7 +1,10 @@
-// openxpu::joined_linear: linear layers that share a few rows of activations, in one launch where the device
-// has a kernel for that (xpu_gemm_joined), one after the other elsewhere; openxpu::int8_linear: one of
-// quantised activations with all that follows; openxpu::cached_linear: a token's queries, keys and values,
-// turned and in their caches (xpu_gemm_cached). Inductor's graphs come to them (python/openxpu/_joined.py).
+// Fused linear layers for Inductor's graphs (python/openxpu/_fuse_linear.py).
+//
+// - openxpu::fused_linear: layers that share activations with few rows, in one launch if the device has a
+//   kernel
+// (xpu_gemm_fused), else one after another.
+// - openxpu::int8_linear: one layer with quantized activations and post-ops.
+// - openxpu::qkv_rope_linear: a QKV projection with RoPE and KV-cache write (xpu_gemm_qkv_rope).
 #include <ATen/ops/_index_put_impl.h>
 #include <ATen/ops/_int_mm.h>
 #include <ATen/ops/_weight_int4pack_mm_with_scales_and_zeros.h>

@@ -1,5 +1,5 @@
-// Decompositions and solvers that are PyTorch's CPU kernels everywhere: on host devices LAPACK on the same
-// memory. LU is in lu.cpp, Cholesky in cholesky.cpp.
+// Decompositions and solvers that run as PyTorch's CPU kernels everywhere; on host devices LAPACK on the
+// same memory. LU is in lu.cpp, Cholesky in cholesky.cpp.
 #include <torch/library.h>
 
 #include "../fallback.h"

@@ -1,4 +1,4 @@
-// What factors of matrices and systems that have them share.
+// Shared by factorizations and solvers.
 #pragma once
 
 #include <ATen/native/LinearAlgebraUtils.h>

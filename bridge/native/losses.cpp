@@ -1,4 +1,4 @@
-// Losses that compare two tensors element by element, then reduce.
+// Elementwise losses with a reduction.
 #include <ATen/core/Reduction.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>

@@ -1,5 +1,5 @@
-// LU factors, what is solved and told by them, and triangular systems. On host devices PyTorch's LAPACK does
-// it, in the same memory.
+// LU factorization, solving and determinants with it, and triangular systems. On host devices PyTorch's
+// LAPACK on the same memory.
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_linalg_check_errors.h>
 #include <ATen/ops/_linalg_det.h>

@@ -1,5 +1,5 @@
-// Strided nested tensors: what PyTorch's C++ has no kernel for that every device shares, and the way between
-// packed and padded tensors, jagged ones too.
+// Strided nested tensors: operators that PyTorch implements for CPU and CUDA only, and conversion between
+// packed (jagged too) and padded tensors.
 #include "native/nested.h"
 
 #include <ATen/NestedTensorImpl.h>

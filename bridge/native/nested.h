@@ -1,4 +1,4 @@
-// Nested tensors of different sizes as libxpu has them: levels of offsets.
+// Nested tensors in libxpu's representation: levels of offsets.
 #pragma once
 
 #include <ATen/core/Tensor.h>

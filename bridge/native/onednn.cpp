@@ -1,8 +1,11 @@
-// The operators that Inductor lowers quantised models to (onednn::…, torch.ao's and torchao's PT2E): linear
-// layers and convolutions of 8-bit activations and weights, with what follows. Linear layers, and
-// convolutions by kernels of 1 x 1, are one product each, other convolutions one launch, of integers where
-// the device has units for them; convolutions on host devices are PyTorch's own where the processor has
-// instructions for bytes. What none of these serve is computed in float32.
+// The operators of quantized models (onednn::…, from torch.ao's and torchao's PT2E): linear layers and
+// convolutions with 8-bit activations and weights, and post-ops.
+//
+// - Linear layers and 1 x 1 convolutions: one product each.
+// - Other convolutions: one launch, with int8 matrix instructions if the device has them. On host devices
+//   PyTorch's
+// own, if the CPU has int8 instructions.
+// - Anything else: computed in float32.
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/cpu/Utils.h>

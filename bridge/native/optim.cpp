@@ -1,4 +1,4 @@
-// Fused optimisers and gradient scaling.
+// Fused optimizers and gradient scaling.
 #include <ATen/native/ForeachUtils.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale_native.h>
 #include <ATen/ops/_amp_update_scale_native.h>

@@ -1,4 +1,4 @@
-// How an iterator reaches a line of the pointwise table.
+// Runs an entry of the pointwise table on an iterator.
 #pragma once
 
 #include <initializer_list>

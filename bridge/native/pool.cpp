@@ -1,5 +1,5 @@
-// Maximum and average pooling over two and three dimensions, fixed, adaptive and fractional windows. The
-// one-dimensional ones reach PyTorch's two-dimensional operators.
+// Maximum and average pooling over two and three dimensions, with fixed, adaptive and fractional windows.
+// PyTorch maps one-dimensional pooling to two dimensions.
 #include "xpu/ops/pool.h"
 
 #include <ATen/native/AdaptivePooling.h>

@@ -1,5 +1,5 @@
-// Products of operands in fewer bits: weights of 4 and 8 bits, float8 and float4 with their scales. All are
-// xpu_gemm_quantised. The checks are those of PyTorch's CUDA and meta kernels.
+// Products of quantized operands: 4- and 8-bit weights, float8 and float4 with scales, with
+// xpu_gemm_quantized. Checks are those of PyTorch's CUDA and meta kernels.
 #include <ATen/BlasBackend.h>
 #include <ATen/ops/_convert_weight_to_int4pack_native.h>
 #include <ATen/ops/_dyn_quant_matmul_4bit_native.h>

@@ -1,4 +1,4 @@
-// Random numbers. PyTorch's own templates check arguments and build iterators; the numbers come from libxpu.
+// Random sampling. PyTorch's templates check arguments and build iterators; libxpu draws the numbers.
 #include <ATen/native/DistributionTemplates.h>
 #include <ATen/ops/_assert_async.h>
 #include <ATen/ops/_fused_dropout_native.h>

@@ -1,4 +1,4 @@
-// How a kernel reaches a line of the table of reductions.
+// Runs an entry of the reduction table.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Interpolation to another size, and padding by reflection or replication.
+// Interpolation, and reflection and replication padding.
 #include "xpu/ops/resample.h"
 
 #include <ATen/native/Pool.h>

@@ -1,4 +1,4 @@
-// The pointwise halves of LSTM and GRU cells.
+// The elementwise part of LSTM and GRU cells.
 #include <ATen/ops/_thnn_fused_gru_cell_backward_native.h>
 #include <ATen/ops/_thnn_fused_gru_cell_native.h>
 #include <ATen/ops/_thnn_fused_lstm_cell_backward_impl_native.h>

@@ -1,7 +1,9 @@
-// Recurrent nets of whole sequences: a layer in one direction is one operator with a gradient of its own,
-// where the device plans as GPUs do. Elsewhere, and in what is unusual (projections, forward-mode gradients,
-// functorch's transforms), they are composed of cells; so is the gradient's own gradient. PyTorch composes
-// them, but for LSTM without gradients, which from 2.13 on it gives to a oneDNN for XPU that isn't there.
+// Recurrent networks over whole sequences.
+//
+// On devices with the GPU policy, a layer in one direction is one operator with its own gradient. Other
+// devices, and unusual cases (projections, forward-mode gradients, functorch transforms), compose it from
+// cells; so does the double backward. PyTorch composes them too, except LSTM without gradients, which from
+// 2.13 on it passes to an XPU oneDNN that isn't present.
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 

@@ -1,4 +1,4 @@
-// Reductions of segments along a dimension, given by their lengths or where they begin.
+// segment_reduce, with lengths or offsets.
 #include "xpu/ops/segment.h"
 
 #include <ATen/WrapDimUtils.h>

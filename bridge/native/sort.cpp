@@ -1,5 +1,5 @@
-// Sorting and what is made of it, ranks and binary search. Host devices do all of it with
-// PyTorch's own CPU kernels on the same memory; others with libxpu's.
+// sort, topk, kthvalue, median, mode, unique and searchsorted. On host devices PyTorch's CPU kernels on the
+// same memory; elsewhere libxpu's.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// What sorting and counting share.
+// Shared by sorting and counting.
 #pragma once
 
 #include "host_memory.h"

@@ -1,5 +1,5 @@
-// Sparse COO tensors: what PyTorch's own functions, made of operators on indices and values, leave to
-// devices. Made of operators too, and of libxpu's kernels on keys (sparse_parts.h).
+// Sparse COO tensors: operators that PyTorch leaves to devices. Composed of operators on indices and values,
+// and of libxpu's kernels on keys (sparse_parts.h).
 #include <ATen/ExpandUtils.h>
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/TensorOperators.h>

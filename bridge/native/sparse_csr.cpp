@@ -1,4 +1,4 @@
-// Compressed sparse layouts: CSR and CSC, and of BSR and BSC what goes through them.
+// Compressed sparse layouts: CSR and CSC, and the operations of BSR and BSC that use them.
 #include <ATen/ExpandUtils.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/TensorOperators.h>

@@ -1,4 +1,4 @@
-// The indices of sparse layouts: a number for each element (COO), or where each row begins (CSR).
+// Conversion between index formats of sparse layouts: one index per element (COO), or row offsets (CSR).
 #include <ATen/ops/_convert_indices_from_coo_to_csr_native.h>
 #include <ATen/ops/_convert_indices_from_csr_to_coo_native.h>
 #include <ATen/ops/_validate_compressed_sparse_indices.h>

@@ -1,5 +1,5 @@
-// What operations on sparse tensors are made of: keys, which are coordinates made one number, sorted, looked
-// up and joined; see xpu/ops/sparse.h.
+// Building blocks of sparse operations: coordinates flattened to keys, which are sorted, searched and merged
+// (xpu/ops/sparse.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,5 @@
-// What torch.nn.SyncBatchNorm is made of: batch norm in steps, between which processes exchange their sums.
-// The passes over the input are batch norm's own kernels; what is done on a channel's few numbers is
-// composed.
+// Building blocks of torch.nn.SyncBatchNorm: batch norm in steps, between which processes exchange sums.
+// Passes over the input use batch norm's kernels; per-channel arithmetic is composed.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/batch_norm_update_stats.h>

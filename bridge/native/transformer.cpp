@@ -1,4 +1,4 @@
-// The layers of nn.TransformerEncoder and nn.MultiheadAttention in inference, dense and nested.
+// Fast paths of nn.TransformerEncoder and nn.MultiheadAttention in inference, dense and nested.
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/native/nested/NestedTensorUtils.h>
 #include <ATen/ops/_native_multi_head_attention_native.h>

@@ -1,5 +1,5 @@
-// torchvision's operators, whose package has kernels for the CPU and CUDA. What they are called with, and the
-// errors, are torchvision's.
+// torchvision's operators, which the package implements for CPU and CUDA only. Arguments and errors are
+// torchvision's.
 #include <ATen/Context.h>
 #include <ATen/OpMathType.h>
 #include <ATen/TensorUtils.h>

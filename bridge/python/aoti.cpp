@@ -1,4 +1,4 @@
-// Models that were compiled ahead of time, for Python.
+// Python bindings of AOTInductor models.
 #include "../aoti_runner.h"
 
 #include <torch/csrc/utils/pybind.h>

@@ -1,4 +1,4 @@
-// torch.xpu.XPUGraph's methods, and what else torch.xpu.graphs asks.
+// Python bindings of torch.xpu.XPUGraph and torch.xpu.graphs.
 #include "../graph.h"
 
 #include <torch/csrc/Exceptions.h>

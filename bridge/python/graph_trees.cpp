@@ -1,5 +1,5 @@
-// What PyTorch's trees of graphs (torch/_inductor/cudagraph_trees.py) ask of a device's allocator and
-// storages: see python/openxpu/_graph_trees.py. PyTorch has these functions in builds for CUDA alone.
+// Allocator and storage functions for PyTorch's graph trees (torch/_inductor/cudagraph_trees.py), which
+// PyTorch has in CUDA builds only; see python/openxpu/_graph_trees.py.
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/python_variable.h>

@@ -1,4 +1,4 @@
-// torch.xpu.memory._snapshot: what libxpu's allocator has and what happened to it, as Python objects.
+// torch.xpu.memory._snapshot: the allocator's state and history as Python objects.
 #include "../history.h"
 
 #include <torch/csrc/Exceptions.h>

@@ -1,6 +1,6 @@
-// The Python module openxpu._bridge: what the CPU build of PyTorch lacks in torch._C for torch.xpu, under the
-// names that torch.xpu calls, and a few functions of openxpu's own. The device itself is libopenxpu_torch's,
-// which knows no Python.
+// The Python module openxpu._bridge: functions of torch._C that torch.xpu calls and CPU builds of PyTorch
+// lack, and a few of openxpu's own. The device itself is in libopenxpu_torch, which doesn't depend on
+// Python.
 #include <ATen/Context.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>

@@ -1,4 +1,4 @@
-// The parts of the Python module openxpu._bridge.
+// Parts of the Python module openxpu._bridge.
 #pragma once
 
 #include <Python.h>

@@ -1,4 +1,4 @@
-// What openxpu._shared_memory needs of storages that processes share.
+// Shared storages for openxpu._shared_memory.
 #include "../shared_memory.h"
 
 #include <torch/csrc/Exceptions.h>

@@ -1,5 +1,5 @@
-// What the Triton backend and Inductor need of C++: kernels that are built, a launcher
-// whose call from Python costs little, and memory.
+// C++ support for Triton and Inductor: kernel objects, a launcher that is cheap to call from Python, and
+// memory.
 #include "module.h"
 
 #include <ATen/xpu/EmptyTensor.h>

@@ -1,4 +1,4 @@
-// What generated code calls of openxpu in place of PyTorch's own.
+// openxpu functions that generated code calls instead of PyTorch's.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>

@@ -1,4 +1,4 @@
-/* Messages over MPI: see messages.h. All of it is compiled by mpicc alone. */
+/* Implements messages.h over MPI. Compiled by mpicc alone. */
 #define _POSIX_C_SOURCE 200809L
 #include "messages.h"
 

@@ -1,12 +1,12 @@
-/* Messages between processes over MPI, with tags of 64 bits, groups, time limits and an end for each.
+/* Messages between processes over MPI, with 64-bit tags, groups, timeouts and cancellation.
  *
- * MPICH's and Open MPI's interfaces differ in binary form, so messages.c is compiled where it runs, by that
- * MPI's own mpicc, and this table is all that the bridge knows of it. MPI itself is called with a lock, by
- * one thread at a time: by who waits, and beside it by a thread that sleeps most of the time.
+ * MPICH and Open MPI have different ABIs. messages.c is therefore compiled at run time with that MPI's own
+ * mpicc, and this table is the only interface to the bridge. MPI is called under a lock, by one thread at a
+ * time: a waiting thread, or a background thread that sleeps most of the time.
  *
- * Up to MPI_MESSAGE_INSIDE bytes go at once. Of more a message is offered, and goes when the other process
- * has a place for it: so what is never asked for can be given up, and no message waits in MPI that doesn't
- * fit. */
+ * Messages of up to MPI_MESSAGE_INSIDE bytes are sent eagerly. Larger ones are offered, and sent when the
+ * receiver has a buffer. An offer that is never accepted can thus be cancelled, and no message of the wrong
+ * size waits in MPI. */
 #pragma once
 
 #include <stdbool.h>

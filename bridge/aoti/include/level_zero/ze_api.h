@@ -1,4 +1,4 @@
-// Instead of Level Zero's: PyTorch's headers name a status of its calls, and call nothing.
+// Replaces Level Zero's header: PyTorch's headers name its status type, and call nothing.
 #pragma once
 
 typedef int ze_result_t;

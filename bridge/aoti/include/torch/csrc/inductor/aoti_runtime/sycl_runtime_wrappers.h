@@ -1,5 +1,4 @@
-// Instead of PyTorch's file of this name: how generated code loads and launches kernels, which are images
-// here.
+// Replaces PyTorch's header of this name: generated code loads and launches kernels as images.
 #pragma once
 
 #include <fstream>
