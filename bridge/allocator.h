@@ -8,18 +8,18 @@
 
 namespace openxpu {
 
-// Makes libxpu's allocator PyTorch's for xpu.
+// Registers libxpu's allocators with PyTorch.
 void register_allocators();
 
-// Device memory for PyTorch's tensors, and the way back of any such block: libxpu's, with what PyTorch's
-// history, profiler and trace want to know; or what a user's functions gave.
+// Allocates and frees device memory for PyTorch's tensors: from libxpu, reporting to PyTorch's history,
+// profiler and trace; or with the user's functions.
 void *take_memory(xpu_stream *stream, size_t size);
 OPENXPU_API void give_memory(void *pointer);
 bool give_if_ours(void *pointer); // false for any other memory, which it leaves alone
 
-// From now on memory comes from these functions; throws where they have been set before.
+// Replaces the allocator by these functions; throws if that was done before.
 OPENXPU_API void plug_in(xpu_pool_source source);
-// Throws, with what such memory hasn't got, where they are set.
+// Throws if the user's functions are set; `what` is the feature that they lack.
 void check_native(const char *what);
 
 // Pinned host memory; its blocks' device is the CPU.

@@ -10,8 +10,8 @@
 
 namespace openxpu {
 
-// A model's library on a device: `device` names one ("xpu:1") or the current one ("xpu"), `folder` has the
-// files of its kernels.
+// A model's library on a device: `device` is "xpu:1", or "xpu" for the current one; `folder` contains its
+// kernels.
 class OPENXPU_API ModelRunner final : public torch::inductor::AOTIModelContainerRunner {
   public:
     static std::unique_ptr<ModelRunner> load(const std::string &library, size_t models,

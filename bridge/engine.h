@@ -4,7 +4,7 @@
 
 namespace openxpu {
 
-// Returns when autograd's device threads have let go of every graph whose backward pass has ended.
+// Waits until autograd's device threads have released every graph whose backward pass has ended.
 OPENXPU_API void drain_autograd();
 
 } // namespace openxpu

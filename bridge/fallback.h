@@ -11,14 +11,15 @@
 
 namespace openxpu {
 
-// Calls so far by operator ("aten::median"), and a fresh start if wanted. For tests.
+// Number of fallback calls per operator ("aten::median"); `reset` sets the counts to 0 afterwards. For
+// tests.
 OPENXPU_API std::unordered_map<std::string, int64_t> fallback_counts(bool reset);
 
-// A boxed kernel: on host devices the CPU's kernel works on the tensors in place, and that is the
-// implementation, not a fallback: nothing is counted or warned of. On other devices it is the fallback.
+// A boxed kernel. On host devices the CPU kernel works on the tensors in place; that is the
+// implementation and is neither counted nor warned about. On other devices it is the fallback.
 void run_on_host(const c10::OperatorHandle &op, torch::jit::Stack *stack);
 
-// Enters the fallback for the operators that PYTORCH_XPU_FALLBACK_OP names, over kernels of ours.
+// Registers the fallback for the operators in PYTORCH_XPU_FALLBACK_OP, overriding their xpu kernels.
 void force_fallbacks();
 
 } // namespace openxpu

@@ -13,8 +13,8 @@ namespace openxpu {
 OPENXPU_API const at::Generator &default_generator(c10::DeviceIndex device);
 at::Generator new_generator(c10::DeviceIndex device);
 
-// The libxpu generator of an operation's `generator` argument: the given one, or the device's default.
-// A generator of another device type is an error.
+// The libxpu generator for an operator's `generator` argument: that one, or the device's default. Throws
+// for a generator of another device type.
 xpu_generator *generator_of(const std::optional<at::Generator> &generator, c10::DeviceIndex device);
 
 } // namespace openxpu

@@ -13,7 +13,7 @@ namespace openxpu {
 
 using PoolId = std::pair<uint64_t, uint64_t>;
 
-// Of the device that is current when it begins. Methods throw c10::Error where they come out of order.
+// Captures on the device that is current at begin(). Methods called out of order throw c10::Error.
 class OPENXPU_API Graph {
   public:
     explicit Graph(bool keep) : keep_(keep) {}
@@ -28,9 +28,9 @@ class OPENXPU_API Graph {
     void reset();
     PoolId pool() const;
     void enable_debug() { debug_ = true; }
-    // Writes what was recorded, one after the other, as a graph for dot.
+    // Writes the recorded work, in order, as a graph for dot.
     void dump(const std::string &path);
-    // A handle, for what it is worth: no driver knows it.
+    // An opaque handle; no driver accepts it.
     const void *raw(bool executable) const;
 
   private:

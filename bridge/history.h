@@ -25,7 +25,7 @@ struct HistoryOptions {
     unsigned skipped;   // kinds of actions that aren't listed, by trace_action_bit
 };
 
-// The name of an action in the list.
+// The name of an action in the history.
 OPENXPU_API const char *action_name(xpu_trace_action action);
 // The bit of an action, given by its name; throws for any other name.
 OPENXPU_API unsigned trace_action_bit(std::string_view name);
@@ -33,8 +33,8 @@ OPENXPU_API unsigned trace_action_bit(std::string_view name);
 OPENXPU_API void record_history(const HistoryOptions &options);
 OPENXPU_API bool records_history();
 
-// The allocator calls these before it enters libxpu, whose hook runs under a lock where no stack can be
-// taken.
+// The allocator calls these before it enters libxpu, whose hook runs under a lock under which no stack
+// can be captured.
 void before_allocation();
 void before_free();
 
@@ -56,7 +56,7 @@ struct MemorySnapshot {
     std::vector<Stack> alive; // those that blocks' contexts are
 };
 
-// All segments and blocks of all devices, or of one pool, and the lists of what happened.
+// All segments and blocks of all devices, or of one pool, and the history.
 OPENXPU_API MemorySnapshot take_snapshot(c10::MempoolId_t pool);
 
 } // namespace openxpu

@@ -4,7 +4,7 @@
 
 namespace openxpu {
 
-// check() for xpu_gemm: where PyTorch's CPU kernel threw, its exception goes on.
+// check() for xpu_gemm: rethrows the exception if PyTorch's CPU kernel threw one.
 void check_product(xpu_status status);
 
 } // namespace openxpu

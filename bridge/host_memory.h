@@ -17,23 +17,23 @@
 
 namespace openxpu {
 
-// Do matrix products, convolutions and their like on this device go to PyTorch's CPU kernels?
-// OPENXPU_HOST_PROVIDER=0 says no.
+// True if matrix products, convolutions and similar operators on this device use PyTorch's CPU kernels.
+// OPENXPU_HOST_PROVIDER=0 disables that.
 bool uses_host_kernels(c10::DeviceIndex device);
 
-// Is it the host's memory and processor, so that PyTorch's CPU kernels may do as a whole what GPUs have
-// kernels of libxpu's for?
+// True for a CPU device with the CPU policy: PyTorch's CPU kernels then replace whole operators that have
+// libxpu kernels for GPUs.
 inline bool works_as_processor(c10::DeviceIndex device) {
     return is_host_device(device) && xpu_plans_for_processor(device);
 }
 
-// Are PyTorch's CPU products and convolutions of this dtype slower than those of fp32, so that its tensors
-// had better be widened first? So it is for fp16, and for bf16 where the processor has no AVX-512.
+// True if PyTorch's CPU products and convolutions of this dtype are slower than converting to fp32 first:
+// for fp16, and for bf16 on CPUs without AVX-512.
 bool is_slow_on_host(c10::ScalarType type);
 
-// While it lives, CPU tensors made by this thread lie in `device`'s memory (from its caching allocator:
-// warm pages, counted in its statistics), and ATen is called below autograd and CPU autocast. Results
-// become tensors of the device by adopt(). Nests.
+// Scope in which this thread's new CPU tensors are allocated from `device`'s caching allocator (warm
+// pages, counted in its statistics), and ATen is called below autograd and CPU autocast. adopt() turns
+// results into tensors of the device. Can be nested.
 class HostScope {
   public:
     explicit HostScope(c10::DeviceIndex device);
@@ -41,8 +41,8 @@ class HostScope {
     HostScope(const HostScope &) = delete;
     HostScope &operator=(const HostScope &) = delete;
 
-    // The CPU tensor as one of the device, without a copy where its memory was taken inside a scope. The
-    // CPU tensor must be the storage's only user, and is not to be used any more.
+    // Converts a CPU tensor to one of the device, without a copy if it was allocated inside a scope. The
+    // CPU tensor must be the storage's only user, and must not be used afterwards.
     at::Tensor adopt(at::Tensor cpu) const;
 
   private:
@@ -52,8 +52,8 @@ class HostScope {
     c10::impl::ExcludeDispatchKeyGuard no_autocast_;
 };
 
-// While it lives inside a HostScope, CPU tensors made by this thread lie where PyTorch puts them: nothing is
-// written to the device's memory.
+// Inside a HostScope: a scope in which this thread's CPU tensors use PyTorch's allocator again, so that
+// nothing is written to device memory.
 class OutsideDevice {
   public:
     OutsideDevice();
@@ -65,25 +65,26 @@ class OutsideDevice {
     xpu_stream *outer_;
 };
 
-// Is what this thread gives to its current stream written down for a graph, and not done?
+// True if this thread's current stream is captured by a graph.
 inline bool is_captured(c10::DeviceIndex device) { return xpu_stream_is_capturing(current_stream(device)); }
 
-// A CPU tensor over the memory of a host device's, which it doesn't keep: for what a graph does again.
+// A CPU tensor that aliases a host device's tensor without keeping its storage alive, for use in replays.
 OPENXPU_API at::Tensor borrowed(const at::Tensor &tensor, bool written);
 
-// Lets the graph that captures the current stream call `again` in each replay; what that throws is kept for
-// who called the replay.
+// Records a call of `again` in the graph that captures the current stream. An exception in a replay is
+// rethrown to the caller of the replay.
 OPENXPU_API void record_on_host(c10::DeviceIndex device, const char *name, std::function<void()> again);
 
-// In a catch clause: keeps the exception, which must not pass through C, for rethrow_failure.
+// In a catch clause: stores the exception for rethrow_failure, as it must not pass through C code.
 xpu_status keep_failure();
-// After a call that failed: throws what was kept by this thread, if anything was.
+// After a failed call: rethrows the exception that this thread stored, if any.
 void rethrow_failure();
 
-// What `compute` makes of CPU tensors, for tensors of a host device. In a capture it runs once over whatever
-// is in memory, for the results' shapes, and then in each replay: it must write nothing but its results, nor
-// may they depend in shape on what it reads. The capture writes nothing to the device's memory, where other
-// graphs may have something. The settings are all else that it needs.
+// Runs `compute`, which takes and returns CPU tensors, on tensors of a host device; `settings` are its
+// other arguments.
+// In a capture it runs once on arbitrary data, to get the shapes of the results, and then in each replay.
+// It must write only its results, and their shapes must not depend on the data. The capture itself writes
+// nothing to device memory, which other graphs may use.
 template <size_t Results, size_t Inputs, typename Settings>
 std::array<at::Tensor, Results> on_host(
     const char *name, c10::DeviceIndex device, const std::array<at::Tensor, Inputs> &inputs,

@@ -9,7 +9,7 @@
 
 namespace openxpu {
 
-// The profiler's while it records, else null: called for each tensor that as_cpu and as_cpu_input make.
+// Called for each tensor that as_cpu and as_cpu_input create: the profiler's while it records, else null.
 OPENXPU_API extern std::atomic<void (*)(c10::DeviceIndex)> host_work_observer;
 
 } // namespace openxpu

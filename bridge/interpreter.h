@@ -10,9 +10,9 @@
 namespace openxpu {
 
 struct Interpreter {
-    // Calls what runs Python. An error that is on its way stays as it is.
+    // Calls a function that runs Python code. A pending Python error is preserved.
     void (*call)(const std::function<void()> &call);
-    // Makes the devices ready, with what Python has kept back until then (seeds).
+    // Initializes the devices, and applies what Python deferred until then (seeds).
     void (*initialise)();
 };
 

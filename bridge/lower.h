@@ -15,14 +15,14 @@
 
 namespace openxpu {
 
-// Throws what Python shows as torch.OutOfMemoryError, NotImplementedError, torch.AcceleratorError or
-// RuntimeError, with xpu_last_error() as the text.
+// Throws an exception with the text of xpu_last_error(). In Python it is torch.OutOfMemoryError,
+// NotImplementedError, torch.AcceleratorError or RuntimeError.
 [[noreturn]] OPENXPU_API void raise(xpu_status status);
 inline void check(xpu_status status) {
     if (C10_UNLIKELY(status != XPU_SUCCESS)) raise(status);
 }
 
-// The text, for as long as the process lives: for what a device reports later.
+// A copy of the text that lives as long as the process, for deferred device errors.
 const char *lasting(std::string_view text);
 
 inline c10::DeviceIndex current_device() {
@@ -31,7 +31,7 @@ inline c10::DeviceIndex current_device() {
     return static_cast<c10::DeviceIndex>(device);
 }
 
-// The calling thread's current stream of a device, as torch.xpu.current_stream() gives it.
+// The calling thread's current stream of a device, as in torch.xpu.current_stream().
 inline xpu_stream *current_stream(c10::DeviceIndex device) {
     xpu_stream *stream;
     check(xpu_stream_current(device, &stream));
@@ -41,14 +41,14 @@ inline xpu_stream *current_stream(const at::TensorBase &tensor) {
     return current_stream(tensor.device().index());
 }
 
-// Does the device use the host's own memory, so that as_cpu works?
+// True if the device uses host memory, which as_cpu requires.
 OPENXPU_API bool is_host_device(c10::DeviceIndex device);
 
 OPENXPU_API const xpu_device_properties &properties_of(c10::DeviceIndex device);
 
-// What libxpu calls the dtype, XPU_DTYPE_COUNT where it knows none; dtype_of throws NotImplementedError then.
-// Types of less than a byte an element are PyTorch's in name only: there each takes a byte. Every operator
-// asks for each of its operands: hence a table.
+// libxpu's dtype, XPU_DTYPE_COUNT if there is none; dtype_of then throws NotImplementedError. PyTorch's
+// sub-byte types don't map: their elements take a byte each. A table, as every operator looks up each
+// operand.
 inline xpu_dtype known_dtype(c10::ScalarType type) {
     static constexpr auto known = [] {
         std::array<uint8_t, static_cast<size_t>(c10::ScalarType::NumOptions) + 1> table{};
@@ -68,7 +68,7 @@ inline xpu_dtype dtype_of(c10::ScalarType type) {
     if (C10_UNLIKELY(dtype == XPU_DTYPE_COUNT)) refuse_dtype(type);
     return dtype;
 }
-// The greatest finite number of a dtype; of a complex one, of its parts.
+// The largest finite value of a dtype; for complex dtypes, of each part.
 double highest_of(c10::ScalarType type);
 inline xpu_dtype dtype_of(const at::TensorBase &tensor) { return dtype_of(tensor.scalar_type()); }
 
@@ -79,12 +79,12 @@ inline xpu_scalar scalar_of(bool value) { return {.dtype = XPU_BOOL, .value = {.
 // The element at `data`, a host address.
 xpu_scalar scalar_at(c10::ScalarType type, const void *data);
 
-// All operands of a built iterator, outputs first; 0-dimensional CPU inputs by value. The iterator's
-// dimensions are taken as they are: coalesced, unless it was told not to. `all` takes every operand for one
-// of that dtype, where elements are only moved.
+// All operands of a built iterator, outputs first; 0-dimensional CPU inputs by value. Dimensions are the
+// iterator's, coalesced by default. `all` overrides the dtype of all operands, for operations that only
+// copy elements.
 xpu_iter iter_of(at::TensorIteratorBase &iter, std::optional<xpu_dtype> all = std::nullopt);
 
-// Borrows the tensor's sizes and strides: valid as long as the tensor and its shape.
+// Borrows the tensor's sizes and strides: valid while the tensor lives and keeps its shape.
 inline xpu_tensor tensor_of(const at::TensorBase &tensor) {
     return {.data = tensor.mutable_data_ptr(),
             .dtype = dtype_of(tensor),
@@ -93,10 +93,10 @@ inline xpu_tensor tensor_of(const at::TensorBase &tensor) {
             .stride = tensor.strides().data()};
 }
 
-// A CPU tensor over the memory of one on a host device: same storage, offset, strides, conjugate and
-// negative bits. It keeps the storage alive. Waits for the current stream where the device is asynchronous.
-// CPU and undefined tensors are returned as they are. With `resizable` the alias can be resized, and moves to
-// other memory then.
+// A CPU tensor that aliases a host device's tensor: same storage, offset, strides, conjugate and negative
+// bits. It keeps the storage alive. Waits for the current stream of an asynchronous device. CPU and
+// undefined tensors are returned unchanged. A `resizable` alias can be resized, which moves it to other
+// memory.
 OPENXPU_API at::Tensor as_cpu(const at::Tensor &tensor, bool resizable = false);
 
 } // namespace openxpu

@@ -3,10 +3,10 @@
 
 namespace openxpu {
 
-// Listens for settings that a program makes later (torch._C._accelerator_setAllocatorSettings).
+// Subscribes to later changes of settings (torch._C._accelerator_setAllocatorSettings).
 void register_memory_settings();
 
-// Applies what stands in the environment, the first time; ValueError for what isn't a setting.
+// Applies the settings in the environment, on the first call; ValueError for an invalid one.
 void apply_memory_settings();
 
 } // namespace openxpu

@@ -5,8 +5,8 @@
 
 namespace openxpu {
 
-// Memory that is only read: what lazy clones share (copy on write) stays shared. tensor_of and
-// mutable_data_ptr() are for what a kernel writes.
+// For memory that is only read: keeps lazy clones (copy on write) shared. For memory that a kernel
+// writes, use tensor_of and mutable_data_ptr().
 inline void *input_data(const at::TensorBase &tensor) { return const_cast<void *>(tensor.const_data_ptr()); }
 inline xpu_tensor input_of(const at::TensorBase &tensor) {
     return {.data = input_data(tensor),
@@ -16,20 +16,20 @@ inline xpu_tensor input_of(const at::TensorBase &tensor) {
             .stride = tensor.strides().data()};
 }
 
-// As as_cpu, of a tensor that the CPU's kernel only reads.
+// as_cpu for a tensor that the CPU kernel only reads.
 at::Tensor as_cpu_input(const at::Tensor &tensor);
 
-// Where a kernel that only writes contiguous memory (or that of `format`) puts what belongs into a caller's
-// `out`: there if it can, else beside it; deliver() copies it over then. `dtype` is what it writes, and what
-// `out` must have.
+// The destination for a kernel that writes contiguous memory (or memory of `format`): the caller's `out`
+// if it has that layout, else a temporary that deliver() copies to `out`. `dtype` is the kernel's result
+// dtype, which `out` must have.
 at::Tensor dense_for(const at::Tensor &out, c10::ScalarType dtype,
                      at::MemoryFormat format = at::MemoryFormat::Contiguous);
 inline void deliver(const at::Tensor &dense, const at::Tensor &out) {
     if (!dense.is_same(out)) out.copy_(dense);
 }
 
-// What was computed elsewhere into a caller's `out`, which is resized if need be and must have its dtype; or
-// may have another, which it is converted to.
+// Copies a result to the caller's `out`, resizing it if needed. `give` requires equal dtypes;
+// `give_converted` converts.
 at::Tensor &give(const at::Tensor &value, at::Tensor &out);
 at::Tensor &give_converted(const at::Tensor &value, at::Tensor &out);
 

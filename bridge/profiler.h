@@ -2,7 +2,7 @@
 
 namespace openxpu {
 
-// Makes torch.profiler collect what runs on xpu devices (ProfilerActivity.XPU).
+// Makes torch.profiler record device activity (ProfilerActivity.XPU).
 void register_profiler();
 
 } // namespace openxpu

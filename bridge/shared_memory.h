@@ -8,14 +8,14 @@
 
 namespace openxpu {
 
-// Throws where the device's memory isn't the host's, and in a process forked after the device was used.
+// Throws if the device doesn't use host memory, and in a process forked after the device was used.
 OPENXPU_API void check_shareable(c10::DeviceIndex device);
 
-// The CPU storage in whose memory an xpu storage lies; none where it lies elsewhere.
+// The CPU storage that owns an xpu storage's memory; empty if there is none.
 OPENXPU_API c10::Storage shared_storage_of(const c10::Storage &storage);
 
-// Copies what an xpu storage holds to a CPU storage of its size, and lets the xpu storage lie in that one's
-// memory from then on. Throws where a graph may use the old place.
+// Moves an xpu storage into the memory of a CPU storage of the same size. Throws if a graph may use the
+// old memory.
 OPENXPU_API void move_into_shared(const c10::Storage &storage, const c10::Storage &shared);
 
 // A storage of the device in the memory of a CPU storage.

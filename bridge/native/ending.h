@@ -13,20 +13,20 @@ namespace openxpu {
 
 using Scalars = c10::List<std::optional<at::Scalar>>;
 
-// What a name stands for, and how many scalars it takes; nothing for names that aren't known.
+// An element-wise function by name, and its number of scalars; empty for unknown names.
 struct NamedEpilogue {
     xpu_epilogue epilogue;
     size_t scalars;
 };
 std::optional<NamedEpilogue> epilogue_of(std::string_view unary);
 
-// "relu", "gelu", …, "none"; throws for others, and where a name's scalars or algorithm are missing.
+// "relu", "gelu", …, "none". Throws for other names, and if the name's scalars or algorithm are missing.
 xpu_ending ending_of(std::string_view unary, const Scalars &scalars,
                      std::optional<std::string_view> algorithm);
-// "add", "sub", "mul", "div"; throws for others.
+// "add", "sub", "mul", "div". Throws for other names.
 xpu_combine combine_of(std::string_view binary);
 
-// What is combined, brought to the result's sizes and strides where it has others.
+// The binary post-op's operand with the result's sizes and strides; copied if it has others.
 at::Tensor lying_as(const at::Tensor &other, const at::Tensor &result);
 
 } // namespace openxpu

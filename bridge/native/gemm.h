@@ -8,9 +8,9 @@
 
 namespace openxpu {
 
-// As the operators of these names: out = a b, of matrices or of batches of them, and beta addend + alpha a b.
-// False, and nothing done, unless all are dense tensors of one dtype on the current device, `out` has the
-// product's size, and nobody records operators.
+// The operators of these names: out = a b, for matrices or batches, and out = beta addend + alpha a b.
+// They return false, with nothing done, unless all tensors are dense, of one dtype and on the current
+// device, `out` has the product's size, and no observer records operators.
 OPENXPU_API bool mm_out(const at::Tensor &out, const at::Tensor &a, const at::Tensor &b);
 OPENXPU_API bool bmm_out(const at::Tensor &out, const at::Tensor &a, const at::Tensor &b);
 OPENXPU_API bool addmm_out(const at::Tensor &out, const at::Tensor &addend, const at::Tensor &a,

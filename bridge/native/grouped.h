@@ -7,11 +7,11 @@
 
 namespace openxpu {
 
-// A result as PyTorch's CPU and Inductor have it: rows begin at multiples of 16 bytes.
+// A result with 16-byte aligned rows, as on PyTorch's CPU and in Inductor.
 at::Tensor grouped_result(const at::Tensor &like, at::IntArrayRef size, c10::ScalarType dtype);
 
-// Two operands of which one has two dimensions, and is cut into groups along its rows (columns), or both,
-// which are along k; `offs` has each group's end. What doesn't fit is refused.
+// Arguments of a grouped product. A 2D operand is split into groups along its rows or columns; if both
+// are 2D, along k. `offs` has the end of each group. Throws for operands that don't match.
 struct Groups {
     Groups(const at::Tensor &a, const at::Tensor &b, const at::Tensor &offs);
     at::Tensor a, b, offs;

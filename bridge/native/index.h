@@ -6,8 +6,8 @@
 
 namespace openxpu {
 
-// As tensor_of and input_of, with an unsigned dtype of the same size: for operations that only move elements,
-// so that they take every dtype there is.
+// tensor_of and input_of with an unsigned dtype of the same size, so that operations that only copy
+// elements accept every dtype.
 inline xpu_dtype bits_dtype(const at::TensorBase &tensor) {
     const auto size = tensor.element_size();
     return size == 1   ? XPU_UINT8
@@ -31,13 +31,15 @@ inline xpu_tensor input_bits_of(const at::TensorBase &tensor) {
             .stride = tensor.strides().data()};
 }
 
-// The order in which elements that meet are combined: the same in every run where PyTorch is asked for it.
+// The order in which elements with the same destination combine: fixed if PyTorch's deterministic mode is
+// on.
 xpu_scatter_order scatter_order();
 
-// Raises as the CPU does where `out` has no element along `dim` that an index could name, before any launch.
+// Throws like the CPU if `out` is empty along `dim`, so that every index is invalid. Called before any
+// launch.
 void check_places(const char *op, const at::Tensor &out, int64_t dim, const at::Tensor &index, bool as_index);
 
-// Writes source[i…] to the places of `out`, taken as flat memory, that `positions` names.
+// Writes source[i…] to the flat offsets `positions` of `out`.
 void put_flat(const at::Tensor &out, const at::Tensor &positions, const at::Tensor &source, bool accumulate,
               xpu_fault *fault);
 

@@ -8,13 +8,13 @@
 
 namespace openxpu {
 
-// Does PyTorch's LAPACK factor and solve these, in the same memory?
+// True if PyTorch's LAPACK factors and solves these, on the same memory.
 inline bool factors_on_host(const at::Tensor &self) { return works_as_processor(self.device().index()); }
 
 using CpuTensors = std::vector<at::Tensor>;
 
-// Does `work` with CPU tensors over the same memory, or in a capture lets the graph do so: it writes to the
-// memory of `outputs`, which have their shapes.
+// Runs `work` on CPU tensors that alias these, or records it in a capture. It writes to the memory of
+// `outputs`, which have their final shapes.
 template <typename Work>
 void lend(const char *name, const CpuTensors &inputs, const CpuTensors &outputs, Work work) {
     const auto device = outputs.front().device().index();
@@ -38,7 +38,7 @@ inline at::Tensor column_major(at::IntArrayRef sizes, const at::TensorOptions &o
     return at::empty_strided(sizes, at::native::batched_matrix_contiguous_strides(sizes, true), options);
 }
 
-// Elements from each matrix of a batch to the next one, if that is always as many.
+// The batch stride, if one stride describes the whole batch.
 inline std::optional<int64_t> batch_stride(const at::Tensor &self) {
     std::optional<int64_t> stride;
     int64_t expected = 0;
@@ -51,7 +51,7 @@ inline std::optional<int64_t> batch_stride(const at::Tensor &self) {
     return stride ? stride : 0;
 }
 
-// The matrices as they lie in memory: a conjugate bit is the caller's affair.
+// The matrices as stored: the caller handles the conjugate bit.
 inline xpu_matrix matrix_of(const at::Tensor &self, void *data) {
     return {.data = data,
             .batch_stride = batch_stride(self).value(),
@@ -59,14 +59,14 @@ inline xpu_matrix matrix_of(const at::Tensor &self, void *data) {
             .column_stride = self.stride(-1)};
 }
 
-// The tensor, or a copy of it whose matrices are at one distance; what it is a view of keeps its bit.
+// The tensor, or a copy with a single batch stride; the conjugate bit is preserved.
 inline at::Tensor at_one_distance(const at::Tensor &self) {
     const auto resolved = self.resolve_neg();
     return batch_stride(resolved) ? resolved : at::native::cloneBatchedColumnMajor(resolved);
 }
 
-// A X = B, or with `transpose`, `conjugate` or both what these make of A. `x`, at one distance, has B before
-// and X after; `a` is broadcast to its batch.
+// Solves A X = B, with A transposed, conjugated or both on request. `x`, with a single batch stride,
+// holds B before and X after; `a` is broadcast to its batch.
 struct TriangularKind {
     bool upper, unit, transpose, conjugate;
 };

@@ -8,8 +8,8 @@
 
 namespace openxpu {
 
-// Computes `op` in the dtype `compute` over a built iterator; `compute` may be Undefined where all inputs
-// have one dtype: then that is it. `scalars` are the table's.
+// Computes `op` on a built iterator in the dtype `compute`, or in the inputs' dtype if that is Undefined.
+// `scalars` are the parameters in the table.
 void pointwise(at::TensorIteratorBase &iter, c10::ScalarType compute, xpu_pointwise_op op,
                std::initializer_list<xpu_scalar> scalars = {});
 

@@ -5,13 +5,13 @@
 
 namespace openxpu {
 
-// Do PyTorch's own CPU kernels sort and count these, in the same memory?
+// True if PyTorch's CPU kernels sort and count these, on the same memory.
 inline bool sorts_on_host(const at::Tensor &self) {
     const auto device = self.device().index();
     return works_as_processor(device) && !is_captured(device);
 }
 
-// What they made, on the device of `like`.
+// Converts their result to the device of `like`.
 inline at::Tensor back(const at::Tensor &result, const at::Tensor &like) {
     return result.defined() ? result.to(like.device()) : result;
 }

@@ -9,19 +9,20 @@
 
 namespace openxpu {
 
-// Steps with which keys of the coordinates rise as the coordinates do; `size` is of the sparse dimensions.
+// Strides that flatten coordinates to keys in lexicographic order; `size` is that of the sparse
+// dimensions.
 at::DimVector key_steps(at::IntArrayRef size);
 // The key of each column of `indices` [sparse dimensions][nnz].
 at::Tensor keys_of(const at::Tensor &indices, at::IntArrayRef steps);
 
-// For each of `keys`, how many of `sorted` are smaller; with `upper`, not greater. Places have the dtype
-// `type`.
+// For each key, the number of elements of `sorted` that are less; with `upper`, less or equal. The result
+// has the dtype `type`.
 at::Tensor search(const at::Tensor &sorted, const at::Tensor &keys, bool upper = false,
                   at::ScalarType type = at::kLong);
 // The same for the keys 0 … count-1.
 at::Tensor search_range(const at::Tensor &sorted, int64_t count, bool upper, at::ScalarType type = at::kLong);
 
-// Elements sorted by their keys, in the order that they had where keys are equal.
+// Elements sorted by key; stable.
 struct Segments {
     at::Tensor keys;   // sorted
     at::Tensor order;  // the elements' places; undefined where they are sorted as they lie
@@ -30,12 +31,12 @@ struct Segments {
 };
 Segments segments_of(const at::Tensor &keys, bool sorted = false);
 
-// The sum, maximum or product over each segment of values [elements][…].
+// Sum, maximum or product of each segment of values [elements][…].
 at::Tensor reduce_segments(const Segments &segments, const at::Tensor &values,
                            xpu_sparse_reduction reduction = XPU_SPARSE_SUM);
 
-// out = beta in + alpha A dense, where A's row r has the elements `order` [starts[r]] … [starts[r + 1]-1] of
-// `columns` and `values`.
+// out = beta in + alpha A dense. Row r of A has the elements order[starts[r]] … order[starts[r + 1] - 1]
+// of `columns` and `values`.
 void sparse_product(const at::Tensor &out, const at::Tensor &starts, const at::Tensor &order,
                     const at::Tensor &columns, const at::Tensor &values, const at::Tensor &dense,
                     const at::Tensor &in, const at::Scalar &beta, const at::Scalar &alpha);
