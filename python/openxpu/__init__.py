@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["__version__", "cmake_prefix_path", "is_loaded", "no_device_hint", "package", "program_stats"]
-__version__: str  # by __getattr__: what is built knows it
+__version__: str  # by __getattr__, from the build
 
-# Beside torch.utils.cmake_prefix_path on CMAKE_PREFIX_PATH: find_package(openxpu) for programs in C++.
+# For CMAKE_PREFIX_PATH, with torch.utils.cmake_prefix_path: find_package(openxpu) in C++ programs.
 cmake_prefix_path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "share", "cmake")
 
 _loaded = False
@@ -146,7 +146,7 @@ def _is_installed() -> bool:
     return False
 
 
-# Imported on its own, not by the entry point in the middle of `import torch`.
+# Imported directly, not by the entry point during `import torch`.
 if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1":
     _torch = sys.modules.get("torch")
     if _torch is None and not _is_installed():

@@ -24,12 +24,12 @@ def _device_options(aot_mode: bool) -> Options:
     from openxpu._build import LIBRARY
 
     flags = [
-        # as a flag, so that it stands before PyTorch's folder
+        # as a flag, so that it precedes PyTorch's folder
         "I" + os.path.join(_FOLDER, "include"),
-        # PyTorch calls methods of the stream when it has none (see sycl/sycl.hpp)
+        # PyTorch calls methods of a null stream (see sycl/sycl.hpp)
         "fno-delete-null-pointer-checks",
     ]
-    # A package has no place in it: it is loaded where another openxpu is.
+    # Not for packages: they are loaded with another openxpu.
     linked = [] if aot_mode else [f"Wl,-rpath,{_FOLDER}"]
     return ["USE_XPU"], [], flags, linked, [_FOLDER], ["openxpu_aoti", f":{LIBRARY}"], []
 
@@ -52,7 +52,7 @@ def enter(builder: Any) -> None:
     _assemble_weights(builder)
 
 
-# In the CMakeLists.txt of a package of C++ alone (``aot_inductor.package_cpp_only``).
+# For the CMakeLists.txt of a C++ only package (``aot_inductor.package_cpp_only``).
 _CMAKE = f"""
 # The folder of Python's package openxpu: python -c "import openxpu; print(openxpu.__path__[0])"
 set(OPENXPU_DIR "{_FOLDER}" CACHE PATH "Headers and libraries for xpu")
@@ -152,7 +152,7 @@ def map_weights(codecache: Any) -> None:
         from torch._inductor.virtualized import V
 
         external, mapped = own(consts_size)
-        # PyTorch 2.13 leaves the mark of mapped weights out of packages of C++ alone
+        # PyTorch 2.13 omits the flag for mapped weights in C++ only packages
         by_hand = config.aot_inductor.package_cpp_only
         return external, mapped or (V.graph.device_type == "xpu" and not external and not by_hand)
 
@@ -174,8 +174,8 @@ def take_images_as_they_are(codecache: Any) -> None:
         return config.patch({"aot_inductor.emit_multi_arch_kernel": False})
 
     def forget(params: dict[str, Any], kind: str) -> None:
-        # In packages of C++ alone files have kernels' names, and one that is there is left: of a configuration that
-        # was kept before another one was found to be faster, whose grid the wrapper has.
+        # In C++ only packages, files have the kernels' names, and an existing file is kept. It may be for a
+        # configuration from before autotuning selected another one, whose grid the wrapper uses.
         from torch._inductor import config
 
         if config.aot_inductor.package_cpp_only:

@@ -39,7 +39,7 @@ def enter_jagged(attention: Any) -> None:
     attention._pad_last_dim = pad_last_dim
 
 
-# TorchScript compiles it with the module: it takes no names of an outer function.
+# TorchScript compiles it with the module: it can't use names of an enclosing function.
 def _has_fast_path(x: torch.Tensor | None) -> bool:
     if x is None:
         return True

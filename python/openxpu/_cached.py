@@ -65,7 +65,7 @@ class Numbers:
     place: Any
     sign: Any
     angles: Angles | None = None
-    norm: Norm | None = None  # of each head, before it is turned
+    norm: Norm | None = None  # of each head, before RoPE
 
     def moved(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Numbers:
         place, sign = (target(given, *args, **kwargs) for given in (self.place, self.sign))
@@ -87,20 +87,20 @@ class Part:
 class Cached:
     """Cache writes, in the order of the operator's arguments."""
 
-    columns: list[tuple[Product, int, int]]  # of queries, keys and values: a product's, from and to
+    columns: list[tuple[Product, int, int]]  # of queries, keys and values: product, first and end column
     query: fx.Node
     depth: int
     angles: Angles | None
     norms: tuple[fx.Node, fx.Node] | None  # weights of queries' and keys' heads
     head_eps: float
-    plus_one: bool  # to those weights
+    plus_one: bool  # added to those weights
     position: fx.Node
     dim: int
     caches: list[fx.Node]
     puts: list[fx.Node]
-    copies: list[fx.Node]  # that put the changed caches back, but for those of wholes
-    wholes: list[Whole | None]  # that each cache is a part of, where it is one
-    place: fx.Node  # before which all inputs are there
+    copies: list[fx.Node]  # that write the changed caches back, except slices
+    wholes: list[Whole | None]  # the tensor of which each cache is a slice, if any
+    place: fx.Node  # all inputs are available before it
 
     def inputs(self) -> list[fx.Node]:
         angles = [self.angles.cos, self.angles.sin] if self.angles else []
@@ -311,14 +311,14 @@ def find(
     places = {
         put: _place_of(put, trace.rows, numbers, put in whole_of) for put, numbers in trace.puts.items()
     }
-    puts = sorted(trace.puts, key=lambda put: trace.puts[put].angles is None)  # keys are turned
+    puts = sorted(trace.puts, key=lambda put: trace.puts[put].angles is None)  # keys have RoPE
     key, value = (parts[put] for put in puts)
     if key is None or value is None or None in places.values() or places[puts[0]] != places[puts[1]]:
         return None
     keys, values = (put.args[0] for put in puts)
     if keys is values or _value(keys).shape != _value(values).shape or value.angles is not None:
         return None
-    # queries are turned likewise, and nobody puts them anywhere
+    # queries have RoPE too, and are not written anywhere
     queries = [
         node
         for node, numbers in trace.known.items()

@@ -16,13 +16,13 @@ from multiprocessing import util
 from typing import Any
 
 _failed: list[bool] = []
-_watched: list[int] = []  # processes, by their numbers: one that was forked is another
+_watched: list[int] = []  # process ids: a forked process has another
 _then: list[Callable[[], None]] = []
 
 
 def has_failed() -> bool:
     """Return whether this process ends with an exception."""
-    error = sys.exc_info()[1]  # of a process of multiprocessing, whose main function is left by it
+    error = sys.exc_info()[1]  # of a multiprocessing process whose main function raised it
     if isinstance(error, SystemExit):
         return error.code not in (None, 0)
     return bool(_failed) or error is not None
@@ -63,4 +63,4 @@ def watch(then: Callable[[], None] | None = None) -> None:
     _watched.append(process)
     _note_exceptions()
     atexit.register(_finish, process)
-    util.Finalize(None, _finish, (process,), exitpriority=100)  # those of multiprocessing run no atexit
+    util.Finalize(None, _finish, (process,), exitpriority=100)  # multiprocessing's processes don't run atexit

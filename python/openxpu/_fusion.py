@@ -8,9 +8,9 @@ from typing import Any
 
 from openxpu import _launches
 
-# Elements of a kernel, above which a launch of its own costs little beside its work.
+# Above this number of elements, launch overhead is small.
 FEW_ELEMENTS = 1 << 18
-# Kernels that become one at most: a step of decoding has some of every layer.
+# Maximum number of kernels to combine: a decoding step has some in every layer.
 FEW_KERNELS = 64
 
 
@@ -20,7 +20,7 @@ def _is_small(node: Any) -> bool:
 
     if node.is_extern() or node.is_template() or node.is_foreach() or node.is_reduction():
         return False
-    if not hasattr(node, "group"):  # which runs nothing
+    if not hasattr(node, "group"):  # no kernel
         return False
     _, (elements, _) = node.group
     return bool(V.graph.sizevars.statically_known_true(elements <= FEW_ELEMENTS))
@@ -37,7 +37,7 @@ def join_small_kernels(scheduling: ModuleType) -> None:
     if not hasattr(foreach, "set_group_algorithm_for_combo_kernels"):
         return
 
-    # which cuts groups before those that aren't small are left out
+    # which splits groups before larger kernels are filtered out
     whole = {"combo_kernel_max_num_nodes": 1 << 30} if hasattr(config, "combo_kernel_max_num_nodes") else {}
 
     def small_groups(scheduler: Any) -> list[list[Any]]:

@@ -23,10 +23,10 @@ import torch
 
 _log = logging.getLogger("torch._inductor.cudagraph_trees")
 
-_DEVICE = "_openxpu_device"  # what stands for torch.cuda
-_FUNCTIONS = "_openxpu_functions"  # and for functions of torch._C
+_DEVICE = "_openxpu_device"  # replaces torch.cuda
+_FUNCTIONS = "_openxpu_functions"  # replaces functions of torch._C
 _TREES = "torch._inductor.cudagraph_trees"
-# Modes in which torch.cond becomes a node of CUDA's graphs. There are none here: the host decides.
+# Modes in which torch.cond becomes a CUDA graph node. Not available here: the host decides.
 _CONDITIONS = {"ControlFlowOpWarmupDispatchMode", "CUDAGraphCaptureControlFlowOpDispatchMode"}
 
 
@@ -199,7 +199,7 @@ def tell_reasons(output: ModuleType) -> None:
             before = skips()
             own(self, *given, **named)
             if skips() > before and self.disabled_cudagraphs_reason and is_for_xpu(self):
-                counters["inductor"]["cudagraph_skips"] -= 1  # which is counted again
+                counters["inductor"]["cudagraph_skips"] -= 1  # it is counted twice
                 tell(f"skipping cudagraphs due to {self.disabled_cudagraphs_reason}")
 
         setattr(kind, name, run)

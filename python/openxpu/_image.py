@@ -26,4 +26,4 @@ class StaticLauncher:
     def _load_kernel(path: str, name: str, shared: int, device: int) -> tuple[Any, int, int]:
         return load(Path(path).read_bytes(), device), 0, 0
 
-    _launch_kernel: Callable[..., None]  # the bridge's, once that is loaded
+    _launch_kernel: Callable[..., None]  # the bridge's, once it is loaded

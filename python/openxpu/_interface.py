@@ -30,7 +30,7 @@ def _look_for_backend(interface: ModuleType) -> None:
         if not {"xpu", "intel"} & triton.backends.backends.keys():
             from torch._dynamo import exc
 
-            unavailable = getattr(exc, "TritonUnavailableError", RuntimeError)  # there from 2.15 on
+            unavailable = getattr(exc, "TritonUnavailableError", RuntimeError)  # from 2.15 on
             raise unavailable("Triton doesn't find openxpu's backend: is openxpu installed where Triton is?")
 
     interface.XpuInterface.raise_if_triton_unavailable = staticmethod(raise_if_triton_unavailable)
@@ -47,7 +47,7 @@ def _leave_scales(products: ModuleType) -> None:
 
     operation = torch.ops.aten._scaled_mm_v2.default
     own = lowering.lowerings.get(operation)
-    if own is None:  # in earlier versions Inductor leaves it alone
+    if own is None:  # earlier versions of Inductor don't lower it
         return
     simple = ([0], [1])  # ScalingType.TensorWise and RowWise
     fallback = lowering.fallback_handler(operation, add_to_fallback_set=False)
@@ -124,7 +124,7 @@ def _by(name: str, function: str) -> Callable[..., None]:
     return call
 
 
-# Modules and what is done with them once they have run.
+# Modules, and the patch to apply after each has run.
 _MENDS = {
     "torch._dynamo.backends.cudagraphs": _by("_graph_trees", "name_device"),
     "torch._dynamo.device_interface": _look_for_backend,
@@ -147,7 +147,7 @@ _MENDS = {
     "torch.nn.modules.activation": _attention.enter_layers,
 }
 
-# Modules that aren't run as they are: what is called with the module, and what would run it.
+# Modules that are executed differently: called with the module and its loader.
 _RUNS: dict[str, Callable[..., None]] = {
     "bitsandbytes.cextension": _without_sycl,
     "torch._inductor.cudagraph_trees": _by("_graph_trees", "run_for_xpu"),
@@ -184,14 +184,14 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-# PyTorch's warnings of what xpu never has here, of which no user has a use: by logger, how they begin.
+# Warnings of PyTorch about features that xpu doesn't have here, which users can't act on: prefixes by logger.
 _IDLE_WARNINGS = {
-    # said when any matrix product is compiled, also by those who don't ask for max-autotune
+    # for any compiled matrix product, even without max-autotune
     "torch._inductor.utils": (
         "Not enough SMs to use max_autotune_gemm mode",
         "get_device_tflops: no Triton fallback available for non-CUDA devices",
     ),
-    # said when Inductor compiles C++ for the CPU; openxpu has no SYCL and needs none
+    # when Inductor compiles C++ for the CPU; openxpu needs no SYCL
     "torch.utils.cpp_extension": ("Trying to find SYCL_HOME from intel-sycl-rt package",),
 }
 

@@ -34,7 +34,7 @@ from openxpu._nodes import (
 from openxpu._products import Product
 
 aten, prims = torch.ops.aten, torch.ops.prims
-PARTS = 4  # at most
+PARTS = 4  # maximum of xpu_gemm_fusion
 
 
 def _read_as_stored(graph: fx.Graph, order: dict[fx.Node, int]) -> bool:
@@ -83,8 +83,8 @@ class Joined:
 
     parts: list[Product]
     results: list[fx.Node]
-    halves: bool = False  # of one product, which a gate splits
-    gated: str = ""  # by which activation
+    halves: bool = False  # of one product, split by a gate
+    gated: str = ""  # the gate's activation
     residual: fx.Node | None = None
     norm: Norm | None = None
     cached: _cached.Cached | None = None
@@ -211,7 +211,7 @@ def _find(graph: fx.Graph, order: dict[fx.Node, int], wholes: list[_parts.Whole]
             continue
         if norm and norm.x in sums and not rounds_early and set(_readers(x)) <= joined_by:
             joined.norm = norm
-    # as long as it is worth something
+    # as long as it helps
     return [j for j in found if j.gated or j.cached or j.residual is not None or j.norm or len(j.parts) > 1]
 
 
@@ -400,7 +400,7 @@ def _read_inputs_first(graph: fx.Graph) -> None:
     changed = {node.args[0] for node in graph.find_nodes(op="call_function", target=aten.copy_.default)}
     early = {node for node in inputs if node not in changed}
     last = inputs[-1] if inputs else None
-    is_behind = False  # those between inputs stand before what reads them there
+    is_behind = False  # those between inputs already precede their readers
     for node in list(graph.nodes):
         is_behind = is_behind or node is last
         if (
@@ -424,7 +424,7 @@ class JoinLayers(CustomGraphModulePass):
         from torch._inductor.virtualized import V
 
         if config.cpp_wrapper or getattr(config, "fx_wrapper", False) or V.aot_compilation:
-            return  # their runners don't know the operator
+            return  # their runners lack the operator
         graph = gm.graph
         _drop_whole_slices(graph)
         scaled = _grouped.share_heads(graph)
@@ -443,7 +443,7 @@ class JoinLayers(CustomGraphModulePass):
             _join(graph, order, instead, joined)
         for whole in {w for joined in found if joined.cached for w in joined.cached.wholes if w}:
             whole.write_in_place(graph)
-        if any(joined.cached for joined in found):  # whose queries may be there later than before
+        if any(joined.cached for joined in found):  # whose queries may be available later than before
             stable_topological_sort(graph)
         graph.eliminate_dead_code()
         gm.recompile()

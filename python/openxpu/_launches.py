@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Up to which products have kernels of their own, and layers are joined.
+# Maximum number of rows for small-M kernels and fused layers.
 FEW_ROWS = 16
 
 

@@ -12,13 +12,12 @@ from types import ModuleType
 import torch
 import torch.xpu
 
-# torch.xpu's parts, in the order in which they build on each other.
+# Parts of torch.xpu, in dependency order.
 _PARTS = ("streams", "graphs", "memory", "random")
 
-# torch.version.xpu: programs compare it, as a number, with the release of the SYCL compiler (YYYYMMPP) that something
-# came with: events' times, free memory, a device's architecture. All that is here. By its year and month they also
-# choose among binaries that came with SYCL, as bitsandbytes and Hugging Face's kernels do, and hand those a stream as
-# their queue: so it is of a year for which there are none.
+# torch.version.xpu. Programs compare it, as a number, with SYCL compiler releases (YYYYMMPP) for features: event
+# timing, free memory, device architecture. All of these exist here. By year and month, bitsandbytes and Hugging
+# Face's kernels also select SYCL binaries, and pass them a stream as their queue: hence a year without any.
 _XPU_VERSION = "20990000"
 
 _CUDA_BUILD = (
@@ -42,7 +41,7 @@ def load() -> bool:
         return False
     if torch.version.cuda is not None:
         _hide_cuda()
-    # where pip puts Intel's CPU runtime
+    # where pip installs Intel's CPU runtime
     os.environ.setdefault("OPENXPU_DRIVER_PATH", os.path.join(sys.prefix, "lib"))
     try:
         bridge = importlib.import_module("openxpu._bridge")
@@ -104,7 +103,7 @@ def _enter(bridge: ModuleType) -> None:
     StaticLauncher._launch_kernel = staticmethod(bridge.triton_launch)
     torch._C._StaticXpuLauncher = StaticLauncher
     torch._C._aoti.AOTIModelContainerRunnerXpu = bridge.AOTIModelContainerRunnerXpu
-    atexit.register(bridge.drain_autograd)  # before Python is finalised: see bridge/engine.cpp
+    atexit.register(bridge.drain_autograd)  # before Python is finalized: see bridge/engine.cpp
     # torch.xpu was imported when there was no device: run it again in place.
     for part in _PARTS:
         importlib.reload(importlib.import_module(f"torch.xpu.{part}"))

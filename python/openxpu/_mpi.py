@@ -34,7 +34,7 @@ class Compiler(NamedTuple):
 
     path: str
     version: str  # "MPICH 4.0.2"
-    shows: str  # what it runs
+    shows: str  # the command it runs
 
 
 class World(NamedTuple):
@@ -43,14 +43,14 @@ class World(NamedTuple):
     rank: int
     size: int
     library: str
-    is_foreign: bool  # others began it
+    is_foreign: bool  # initialized by others
 
 
 def _candidates() -> list[str]:
     own = os.environ.get("OPENXPU_MPICC")
     if own:
         return [own]
-    beside = os.path.join(os.path.dirname(sys.executable), "mpicc")  # pip's, of an environment not activated
+    beside = os.path.join(os.path.dirname(sys.executable), "mpicc")  # pip in a venv that is not activated
     names = [shutil.which("mpicc"), beside, shutil.which("mpicc.mpich"), shutil.which("mpicc.openmpi")]
     return [name for name in names if name and os.access(name, os.X_OK)]
 
@@ -105,7 +105,7 @@ def _compiler() -> Compiler:
         raise RuntimeError(_MISSING.format(" ".join(map(str, found)) or "no mpicc was found."))
     best = next((each for each in usable if each.version.startswith(tuple(wanted))), usable[0])
     launched = os.environ.get("OMPI_COMM_WORLD_SIZE")
-    if launched and not best.version.startswith("Open MPI"):  # MPICH would end the process
+    if launched and not best.version.startswith("Open MPI"):  # MPICH would abort the process
         raise RuntimeError(
             f"{launched} processes were started by Open MPI's launcher, and {best.path} is for {best.version}: "
             "OPENXPU_MPICC names Open MPI's mpicc"
@@ -141,7 +141,7 @@ def _load() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             _build(compiler, path)
         _distributed.load_mpi(str(path))
-    else:  # it is to leave nothing behind
+    else:  # leave no file behind
         with tempfile.TemporaryDirectory() as once:
             path = Path(once, "mpi.so")
             _build(compiler, path)

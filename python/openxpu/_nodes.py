@@ -11,7 +11,7 @@ from torch import fx
 
 aten, prims = torch.ops.aten, torch.ops.prims
 SINGLES = (torch.bfloat16, torch.float16, torch.float32)
-ALONE = "openxpu_alone"  # marks joined_linear of one weight
+ALONE = "openxpu_alone"  # marks a fused_linear with one weight
 VIEWS = (
     aten.reshape.default,
     aten.view.default,
@@ -85,7 +85,7 @@ class Norm:
     x: fx.Node
     weight: fx.Node
     eps: float
-    plus_one: bool = False  # to the weight
+    plus_one: bool = False  # added to the weight
 
     def nodes(self, result: fx.Node) -> set[fx.Node]:
         """Return the nodes between x and the norm's result, and the result."""

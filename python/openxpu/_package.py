@@ -36,7 +36,7 @@ NONE, TENSOR, INT, FLOAT, LIST = range(5)  # arg_tag
 INPUT, CONSTANT, NEW, VIEW = range(4)  # tensor_kind
 MAX_DIMS = 16
 
-# What Inductor is told: launches are the runner's, and so are checks of sizes.
+# Inductor options: the runner does launches and size checks.
 OPTIONS: dict[str, Any] = {
     "fx_wrapper": True,
     "alignment_asserts": False,
@@ -90,7 +90,7 @@ class _Converter(wrapper_fxir.FxConverter):
             if kind != "constexpr" and name not in tuner.triton_meta["constants"]
         ]
 
-    lacking: collections.Counter[str]  # of the class made for a lowering: operators that the runner lacks
+    lacking: collections.Counter[str]  # set on the class of a lowering: operators that the runner lacks
 
     def _note(self, target: Any) -> None:
         if _operator_of(target) is None and target not in _FREE:
@@ -224,13 +224,13 @@ class _File:
     """Weights and images, which the programs of a package share."""
 
     def __init__(self) -> None:
-        self.weights: list[torch.Tensor] = []  # on the CPU, a byte an element
+        self.weights: list[torch.Tensor] = []  # on the CPU, as bytes
         self.weights_size = 0
         self.kept: dict[bytes, int] = {}
-        self.images: dict[bytes, int] = {}  # and where they begin
+        self.images: dict[bytes, int] = {}  # their offsets
         self.images_size = 0
         self.programs: list[list[int]] = []
-        self.offline: Callable[[bytes], bytes | None] = lambda _: None  # of the target that is packed
+        self.offline: Callable[[bytes], bytes | None] = lambda _: None  # for the current target
 
     def keep(self, data: torch.Tensor) -> int:
         """Return the offset of these bytes in the weights."""
@@ -426,7 +426,7 @@ class _Packer:
         elif not isinstance(node.meta.get("val"), (int, torch.SymInt, torch.SymBool, bool)):
             self.missing[str(target)] += 1
 
-    # --- the whole ---
+    # --- the program ---
 
     def pack(self) -> None:
         """Fill the tables."""
@@ -453,7 +453,7 @@ class _Packer:
                 try:
                     self._call(node)
                 except PackageError:
-                    if not self.missing:  # else it has no result that an operator of those would give
+                    if not self.missing:  # otherwise results of missing operators are absent
                         raise
             elif node.op == "output":
                 self._missing()
@@ -470,7 +470,7 @@ class _Packer:
         tensors = [n.meta["val"] for n in placeholders if isinstance(n.meta.get("val"), torch.Tensor)]
         sizes = [(_expression(s), i, d) for i, value in enumerate(tensors) for d, s in enumerate(value.shape)]
         for e, i, d in sorted(sizes, key=lambda each: not each[0].is_Symbol):
-            # 2 * Dim("b") + 1 alone tells b too; other sizes than such are refused when the package runs
+            # 2 * Dim("b") + 1 alone determines b; inconsistent sizes are rejected when the package runs
             unknown = e.free_symbols - self.ints.symbols.keys()
             if len(e.free_symbols) != 1 or not unknown:
                 continue
@@ -546,7 +546,7 @@ def _image_params(image: bytes) -> list[tuple[int, bool]]:
     return [(p[0], bool(p[4])) for p in json.loads(image.partition(b"\n")[0])["params"]]
 
 
-# --- operators: how PyTorch's arguments become the runner's ---
+# --- operators: conversion of PyTorch's arguments to the runner's ---
 
 
 def _argument(node: Any, position: int, name: str, default: Any = None) -> Any:
@@ -585,7 +585,7 @@ def _attention(packer: _Packer, node: Any) -> None:
     scale = node.kwargs.get("scale")
     tensors = [*map(packer._tensor, node.args[:3]), packer._optional(bias)]
     if set(results) != {0}:
-        return  # the others are named as missing
+        return  # the others are reported as missing
     numbers = [
         packer._int(int(_argument(node, 5, "is_causal", False))),
         (FLOAT, _float_bits(math.nan if scale is None else float(scale))),
@@ -704,9 +704,9 @@ _OPERATORS: dict[Any, tuple[str, Callable[[_Packer, Any], None]]] = {
     _aten.scatter_reduce_.two: ("scatter", _scattered),
     _aten.index_add.default: ("index_scatter", _index_added),
 }
-# Of libraries that may not be there.
+# Operators of optional libraries.
 _OTHERS: dict[str, tuple[str, Callable[[_Packer, Any], None]]] = {
-    # what mixtures of experts of transformers have in place of _grouped_mm, but in bfloat16
+    # transformers' mixture of experts uses it instead of _grouped_mm, except in bfloat16
     "transformers.grouped_mm_fallback.default": ("grouped_mm", _grouped_or_zero),
 }
 
@@ -715,7 +715,7 @@ def _operator_of(target: Any) -> tuple[str, Callable[[_Packer, Any], None]] | No
     return _OPERATORS.get(target) or _OTHERS.get(str(target))
 
 
-# Operators without work of their own.
+# Operators that do nothing.
 _FREE: frozenset[Any] = frozenset()
 
 # --- the file ---
@@ -739,7 +739,7 @@ def _write(path: str, about: str, file: _File) -> None:
         raise PackageError(_library().xpu_last_error().decode(errors="replace"))
 
 
-# Operators that may give a view of their first argument, and don't say so in their schemas.
+# Operators that may return a view of their first argument, contrary to their schemas.
 MAY_ALIAS = "contiguous expand_as flatten reshape reshape_as to type_as unflatten view_as".split()
 
 
@@ -819,7 +819,7 @@ def _lower(exported: torch.export.ExportedProgram, options: dict[str, Any]) -> t
         ):
             lowered: Any = torch._inductor.aot_compile(module, args, kwargs, options={**OPTIONS, **options})
     except Exception as error:
-        if missing:  # of these the converter may know no more than the runner does
+        if missing:  # the converter may not know these either
             raise _lacking(missing) from error
         raise PackageError(f"Inductor can't lower the program to its FX wrapper: {error}") from error
     if missing:
@@ -846,7 +846,7 @@ def package(
     _refuse_parts_that_change(exported, changed)
     options = dict(options or {})
     if any(buffer.numel() == 1 for buffer in changed.values()):
-        options["joint_graph_constant_folding"] = False  # which takes them for constants
+        options["joint_graph_constant_folding"] = False  # it treats them as constants
     on = {tensor.device.type for tensor in _tensors_of(exported).values()}
     values = [n.meta.get("val") for n in exported.graph.find_nodes(op="placeholder")]
     on |= {v.device.type for v in values if isinstance(v, torch.Tensor)}

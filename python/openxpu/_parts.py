@@ -17,9 +17,9 @@ from torch import fx
 from openxpu._nodes import is_call
 
 aten = torch.ops.aten
-# and the view of the part that each replaces
+# operators that write a slice, and the view that selects the slice
 SCATTERS = {aten.select_scatter.default: aten.select.int, aten.slice_scatter.default: aten.slice.Tensor}
-# views, innermost last: what is called with which arguments behind the tensor
+# views, innermost last: function, and arguments after the tensor
 Path = tuple[tuple[Any, tuple[Any, ...]], ...]
 
 
@@ -29,8 +29,8 @@ class Whole:
 
     source: fx.Node
     versions: list[fx.Node]  # the input first
-    puts: list[tuple[fx.Node, Path]]  # of which the first makes the second version
-    copy: fx.Node  # that puts the last version back
+    puts: list[tuple[fx.Node, Path]]  # the first creates the second version
+    copy: fx.Node  # writes the last version back
 
     def path_of(self, put: fx.Node) -> Path:
         return next(path for other, path in self.puts if other is put)

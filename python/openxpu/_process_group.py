@@ -146,7 +146,7 @@ def _enter_mpi(c10d: Any) -> None:
         if not _names_mpi(arguments["backend"]) or c10d.is_initialized():
             return own(*positional, **named)
         timeout = arguments["timeout"] or c10d.default_pg_timeout
-        _mpi.start(timeout)  # or says what is missing
+        _mpi.start(timeout)  # or raises what is missing
         store, rank, size = arguments["store"], arguments["rank"], arguments["world_size"]
         if store is None:
             if arguments["init_method"] is None and rank < 0 and size < 0 and "RANK" not in os.environ:
@@ -156,7 +156,7 @@ def _enter_mpi(c10d: Any) -> None:
                 store, rank, size = next(c10d.rendezvous(method, rank, size, timeout=timeout))
             store.set_timeout(timeout)
         arguments.update(store=store, rank=rank, world_size=size, init_method=None)
-        if c10d.Backend(str(arguments["backend"])) == c10d.Backend.MPI:  # who asks for rank and size itself
+        if c10d.Backend(str(arguments["backend"])) == c10d.Backend.MPI:  # MPI provides rank and size
             default.append((c10d.PrefixStore("default_pg", store), rank, size, arguments["device_id"]))
             arguments.update(store=None, rank=-1, world_size=-1)
         try:
@@ -173,7 +173,7 @@ def _enter_mpi(c10d: Any) -> None:
         timeout = named.get("timeout") or c10d.default_pg_timeout
         if default:
             store, rank, size, named["device_id"] = default[0]
-        elif size < 0:  # by who has imported init_process_group before
+        elif size < 0:  # called through an earlier import of init_process_group
             store, rank, size = _mpi.meet(timeout)
         making = _Making(c10d.PrefixStore(f"{name}/", store), rank, size, ranks, name, timeout, [])
         ProcessGroupMPI.making.append(making)
@@ -187,7 +187,7 @@ def _enter_mpi(c10d: Any) -> None:
 
     c10d.init_process_group = begin
     names = sys.modules["torch.distributed"].__dict__
-    if names.get("init_process_group") is own:  # it has imported it by now
+    if names.get("init_process_group") is own:  # it is already imported
         names["init_process_group"] = begin
     c10d._new_process_group_helper = make
 
@@ -199,7 +199,7 @@ def _beside(group: Any) -> Any:
 
     cpu, xpu = torch.device("cpu"), torch.device("xpu")
     if not hasattr(group, "_device_types") or not {cpu, xpu} <= set(group._device_types):
-        return None  # not of this group, or not both
+        return None  # not in this group, or not both backends
     backend = group._get_backend(cpu)
     return backend if isinstance(backend, ProcessGroupGloo) else None
 
@@ -257,7 +257,7 @@ def _name_splits(c10d: Any) -> None:
         return c10d.GroupName(hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
     c10d._process_group_name = name
-    for module in ("distributed_c10d", "device_mesh", ""):  # those that have imported it by now
+    for module in ("distributed_c10d", "device_mesh", ""):  # modules that have already imported it
         names = getattr(sys.modules.get(f"torch.distributed.{module}".rstrip(".")), "__dict__", {})
         if names.get("split_group") is split:
             names["split_group"] = split_group
@@ -281,8 +281,8 @@ def enter(c10d: Any) -> None:
         backends = self.device_backend_map
         if "xpu" not in backends:
             return
-        _library()  # other backends' (fake's) operators are for the same tensors
-        if backends["xpu"] == c10d.Backend.GLOO:  # by itself it takes tensors of the CPU only
+        _library()  # other backends (fake) use the operators for these tensors
+        if backends["xpu"] == c10d.Backend.GLOO:  # Gloo alone takes CPU tensors only
             backends["xpu"] = c10d.Backend.XCCL
 
     c10d.BackendConfig.__init__ = parse

@@ -25,7 +25,7 @@ from openxpu._nodes import (
 )
 
 aten, prims = torch.ops.aten, torch.ops.prims
-_STORED = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)  # of weights with a scale for each row
+_STORED = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)  # dtypes of weights with a scale per row
 
 
 def most_rows(dtype: torch.dtype, is_quantised: bool, device: torch.device) -> int:
@@ -162,7 +162,7 @@ def weight_only_of(node: fx.Node) -> WeightOnly | None:
     found = multiplied(node)
     if getattr(node.target, "__name__", "").startswith(
         "woq_int8"
-    ):  # Inductor's own, of which it makes a call
+    ):  # Inductor's own, which it lowers to a call
         given: Any = node.kwargs
         if set(given) != {"x", "weight", "scales"} or list(node.args[0]) != [1, 0]:  # type: ignore[arg-type]
             return None
@@ -333,7 +333,7 @@ def int8_of(node: fx.Node) -> Int8 | None:
     shape, device = value_of(node).shape, value_of(node).device
     if device.type != "xpu" or not (is_call(turned, aten.permute.default) and list(turned.args[1]) == [1, 0]):
         return None
-    # times the rows' scales, which may be expanded, and rounded
+    # times the row scales, possibly expanded, and rounded
     by_rows = only_user(node)
     if not (by_rows is not None and is_call(by_rows, aten.mul.Tensor) and by_rows.args[0] is node):
         return None
@@ -343,7 +343,7 @@ def int8_of(node: fx.Node) -> Int8 | None:
     user = only_user(last)
     if user is not None and is_rounding(user):
         last, user = user, only_user(user)
-    # times the columns', and rounded
+    # times the column scales, and rounded
     if not (user is not None and is_call(user, aten.mul.Tensor) and user.args[0] is last):
         return None
     column_scale: Any = user.args[1]

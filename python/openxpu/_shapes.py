@@ -28,6 +28,6 @@ def enter() -> None:
     """Give these functions precedence."""
     ours = {"_convert_weight_to_int4pack": _int4pack, "_scaled_mm_v2": _scaled_mm_v2}
     for name, shape in ours.items():
-        operation = getattr(torch.ops.aten, name, None)  # some came with later versions
+        operation = getattr(torch.ops.aten, name, None)  # some exist in later versions only
         if operation is not None and operation.default not in fake_impls.op_implementations_dict:
             fake_impls.register_op_impl(operation.default)(shape)

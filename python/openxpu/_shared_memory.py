@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import UntypedStorage
 
-# Nothing here imports PyTorch on top: a new process may import this module before it, to unpickle a storage.
+# PyTorch is not imported at module level: a new process may import this module first, to unpickle a storage.
 
 
 def _suits(shared: Any) -> bool:
@@ -80,9 +80,7 @@ def rebuild_storage(
     key = _key(shared, index)
     storage: UntypedStorage | None = reductions.storage_from_cache(None, key)
     here = None if storage is None else _bridge.shared_storage(storage)
-    if (
-        storage is None or here is None or here._cdata != shared._cdata
-    ):  # moved since, or another had the number
+    if storage is None or here is None or here._cdata != shared._cdata:  # moved since, or the id was reused
         storage = _bridge.storage_over(shared, index)
         reductions.shared_cache[key] = reductions.StorageWeakRef(storage)
     return storage
@@ -143,7 +141,7 @@ def _extend(kind: Any) -> Callable[[UntypedStorage], UntypedStorage]:
         return _bridge.storage_over(own_new_shared(cls, size, device="cpu"), index)
 
     def resize_(self: UntypedStorage, size: int) -> UntypedStorage:
-        # PyTorch gives storages of xpu other memory without asking
+        # PyTorch moves xpu storages without checking
         if self.device.type == "xpu" and not self.resizable():
             raise RuntimeError("Trying to resize storage that is not resizable")
         return own_resize(self, size)

@@ -21,7 +21,7 @@ from unittest import mock
 
 from openxpu import _tile
 
-# Xe cores of a usual model; Inductor splits reductions by them. Of other targets what is here is taken.
+# Xe cores of a common model, by which Inductor splits reductions. Other targets use the current device's.
 UNITS = {"bmg": 20, "lnl": 8, "ptl": 12, "pvc": 64, "dg2": 32, "mtl": 8, "arl-h": 8, "tgllp": 6, "adl-p": 6}
 
 
@@ -87,7 +87,7 @@ def instead(name: str) -> Iterator[None]:
         put(config.patch(compile_threads=1))
         put(mock.patch.object(torch.xpu, "get_device_capability", lambda *_: {**capability, **differences}))
         put(mock.patch.object(torch.xpu, "get_device_properties", lambda *_: Properties()))
-        # nothing is loaded, timed or launched
+        # load, time and launch nothing
         put(
             mock.patch.object(
                 driver.Utils, "load_binary", staticmethod(lambda *_: (None, None, 0, 0, 1 << 30))
@@ -132,7 +132,7 @@ def compile_offline(image: bytes, name: str, compiler: str | os.PathLike[str] | 
         return None
     line, _, code = image.partition(b"\n")
     options = shlex.split(json.loads(line)["build_options"])
-    # as drivers do for kernels that take addresses
+    # like the options that drivers use for kernels with addresses
     options.append("-cl-intel-greater-than-4GB-buffer-required")
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.cl"

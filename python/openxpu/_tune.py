@@ -18,15 +18,15 @@ from dataclasses import dataclass
 
 from openxpu import _tile
 
-# What is faster by less than this, as a logarithm, counts for nothing: timings differ by as much.
+# Smaller speed-ups (as a logarithm) are timing noise.
 INDIFFERENT = math.log(1.03)
-# One point that the machine was busy at doesn't decide alone, …
+# Limits the weight of a single point, at which the machine may have been busy.
 OUTLIER = math.log(1.5)
-# … and nothing is moved for less than this in all.
+# Minimum total gain to move a threshold.
 WORTH_MOVING = math.log(1.1)
 ROUNDS_LEAST, ROUNDS_MOST = 3, 15
 BATCH_SECONDS = 0.001
-# Tiles are timed in products of the largest of these sizes that takes no longer than this.
+# Tiles are timed in products of the largest of these sizes that doesn't exceed this time.
 TILE_SIZES = (256, 512, 1024, 2048, 4096)
 TILE_SECONDS = 0.03
 
@@ -335,7 +335,7 @@ def gpu_questions(device: int, largest: int = 4096) -> list[Question]:
 
     where = f"xpu:{device}"
     units = [products.dtype for products in Table(device).kinds()]
-    # Lines that aren't aligned cost multiply-adds less than units, by as much as libxpu reckons, too.
+    # Misaligned rows cost FMA tiles less than matrix engines, by as much as libxpu's model assumes.
     dtype, share = (torch.bfloat16, 1) if "bf16" in units else (torch.float32, 32)
 
     def misaligned(n: int) -> Callable[[], object]:

@@ -116,7 +116,7 @@ def _architecture(fields: dict[str, Any]) -> int:
         return number << 8
     if fields["has_inline_ptx"] and number:
         return 0x01 << 56 | int(str(number), 16) << 8
-    return -(0x67 << 56)  # unknown, 0x99 << 56 as PyTorch's signed number has it
+    return -(0x67 << 56)  # unknown, 0x99 << 56 as a signed number in PyTorch
 
 
 _properties: dict[int, _XpuDeviceProperties] = {}
@@ -127,9 +127,9 @@ def _get_device_properties(device: int) -> _XpuDeviceProperties:
     if device not in _properties:
         fields: dict[str, Any] = _bridge.device_properties(device)
         fields["uuid"] = _XPUuuid(fields["uuid"])
-        # PyTorch divides by the number of subslices: where a device has none, they are its compute units.
+        # PyTorch divides by the number of subslices: without any, use the compute units.
         fields["gpu_subslice_count"] = fields["gpu_subslice_count"] or fields["max_compute_units"]
-        # Names that PyTorch uses beside those of the table.
+        # PyTorch's additional names.
         fields["multi_processor_count"] = fields["gpu_subslice_count"]
         fields["is_integrated_gpu"] = fields["is_integrated"]
         fields["architecture"] = _architecture(fields)

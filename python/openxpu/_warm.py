@@ -99,7 +99,7 @@ class Outcome:
 
     wanted: int = 0
     built: int = 0
-    errors: dict[str, str] = field(default_factory=dict)  # request: the driver's words
+    errors: dict[str, str] = field(default_factory=dict)  # request: the driver's message
 
 
 def kind_of(device: int) -> str:
@@ -120,7 +120,7 @@ def _ask(builder: subprocess.Popen[str], device: int, request: str) -> dict[str,
         builder.stdin.write(json.dumps({"device": device, "request": request}) + "\n")
         builder.stdin.flush()
         return dict(json.loads(builder.stdout.readline()))
-    except (OSError, ValueError):  # the driver's compiler took the process with it
+    except (OSError, ValueError):  # the driver's compiler crashed the process
         return None
 
 

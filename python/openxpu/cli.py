@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from rich.table import Table
 
-# `compile` and `run` are to start at once: what takes long to import (torch, rich) is imported where it is used.
+# `compile` and `run` should start fast: slow imports (torch, rich) are local.
 
 
 def _size(count: float) -> str:
@@ -81,7 +81,7 @@ def _products(device: int) -> str:
         plain = ""
         for tf32 in (False, True):
             if xpu.xpu_gemm_unit(device, number, ctypes.c_bool(tf32), ctypes.byref(unit)):
-                break  # products refuse the dtype
+                break  # the dtype can't be multiplied
             text = (unit.value or b"").decode()
             if text != plain:
                 by.setdefault(text, []).append(f"{name}, where tf32 is allowed" if tf32 else name)
@@ -104,7 +104,7 @@ def info(tuning: bool = False) -> int:
     if not openxpu.is_loaded():
         try:
             torch.xpu.init()
-        except Exception as error:  # the reason is the text
+        except Exception as error:  # shown as text
             console.print(f"[red]xpu is not available:[/red] {error}")
         return 1
     from openxpu import _bridge
@@ -241,7 +241,7 @@ def doctor() -> int:
                 with torch.xpu.device(index):
                     check(f"xpu:{index}")
                 result = "[green]ok[/green]"
-            except Exception as error:  # whatever fails is what the user wants to see
+            except Exception as error:  # report any failure
                 failures += 1
                 result = f"[red]{type(error).__name__}: {error}[/red]"
             table.add_row(name, result, f"{time.perf_counter() - start:.2f} s")
@@ -524,7 +524,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["run"] and arguments[1:2] not in ([], ["-h"], ["--help"]):
-        return run(arguments[1:])  # argparse would take the program's options for its own
+        return run(arguments[1:])  # argparse would parse the program's options
     options = parser.parse_args(arguments)
     if options.command == "info":
         return info(options.tuning)

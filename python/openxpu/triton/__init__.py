@@ -34,8 +34,8 @@ class _Finder(MetaPathFinder):
         )
 
 
-sys.meta_path.append(_Finder())  # the last that is asked
+sys.meta_path.append(_Finder())  # asked last
 
-# Triton imports this package's modules while it is imported, and wants them whole: where a program imports one of
-# them first, Triton still has to come before it.
+# Triton imports these modules while it is being imported, and needs them complete. If a program imports one of
+# them first, Triton must be imported before it.
 import triton  # noqa: E402, F401

@@ -196,8 +196,8 @@ class XPUDriver(DriverBase):
         cache.zero_()
 
 
-# Names of architectures as Intel's Triton has them, by SYCL's number of the architecture. Those of one line differ in
-# their last digits, by which no kernel is chosen.
+# Architecture names of Intel's Triton by SYCL's architecture number. Numbers in one line differ in
+# their last digits, which don't affect kernel selection.
 _ARCHITECTURES = {
     0x030DC00800: "dg2",
     0x030F000700: "pvc",
