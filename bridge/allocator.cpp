@@ -14,7 +14,7 @@
 namespace openxpu {
 namespace {
 
-// Memory by a user's functions instead of libxpu's allocator (torch.xpu.memory.change_current_allocator).
+// A user's allocator functions that replace libxpu's (torch.xpu.memory.change_current_allocator).
 struct Plugged {
     size_t size;
     int device;
@@ -46,7 +46,7 @@ bool give_plugged(void *pointer) {
     return true;
 }
 
-// Tells the profiler (profile_memory=True) of `change` bytes more or less, at `pointer`.
+// Reports a change of `change` bytes at `pointer` to the profiler (profile_memory=True).
 void report(void *pointer, int64_t change, int device) {
     xpu_memory_stats stats;
     if (xpu_memory_get_stats(device, &stats) != XPU_SUCCESS) return;
@@ -55,13 +55,12 @@ void report(void *pointer, int64_t change, int device) {
         static_cast<size_t>(stats.reserved_bytes[XPU_POOL_ALL].current), c10::Device(c10::kXPU, device));
 }
 
-// What a user's own allocator keeps no account of.
+// Statistics that a user's allocator doesn't have.
 void give_back_host(void *pointer) { xpu_host_free(pointer); }
 
-// Backward of a host device's tensors runs on the thread that asks for it, as the CPU's does. On a thread of
-// autograd's own, OpenMP would have a second team beside the caller's: more threads than processors, which
-// then sleep and wake at every operation instead of waiting awake (ResNet trains at a third of the
-// speed).
+// Backward on a host device runs on the calling thread, like the CPU's. On an autograd thread, OpenMP
+// would create a second thread pool besides the caller's. With more threads than cores they sleep and
+// wake at every operation instead of spinning, and ResNet trains at a third of the speed.
 void keep_backward_on_this_thread() {
     c10::AutogradState &state = c10::AutogradState::get_tls_state();
     if (C10_UNLIKELY(state.get_multithreading_enabled())) state.set_multithreading_enabled(false);
@@ -116,7 +115,7 @@ struct DeviceAllocator final : c10::DeviceAllocator {
         }
     }
     void recordStream(const c10::DataPtr &block, c10::Stream stream) override {
-        // Memory that isn't the allocator's (from_blob, DLPack) is its owner's to keep alive.
+        // The owner of foreign memory (from_blob, DLPack) must keep it alive.
         if (!block.get() || block.get_deleter() != give_memory || plugged_source.take) return;
         check(xpu_memory_record_stream(block.get(), stream_of(stream)));
     }
@@ -179,7 +178,7 @@ void *take_memory(xpu_stream *stream, size_t size) {
     return pointer;
 }
 
-// A block that can't be given back is lost; a destructor has nobody to tell it to.
+// A block that can't be freed is leaked; a destructor can't report it.
 bool give_if_ours(void *pointer) {
     int device;
     if (C10_LIKELY(plugged_source.take == nullptr) || !give_plugged(pointer)) {

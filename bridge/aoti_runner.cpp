@@ -9,7 +9,7 @@
 namespace openxpu {
 namespace {
 
-// Loads what models are linked to, from the folder of this library: theirs name it without a path.
+// Loads the library that models are linked to from this library's folder: they name it without a path.
 void load_shims() {
     static const bool loaded = [] {
         Dl_info here;
@@ -29,8 +29,7 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const std::string &library, size_
                                                const std::string &device, const std::string &folder,
                                                bool single_threaded) {
     load_shims();
-    // Models look at their inputs' shapes and dtypes only when this says so, and take wrong ones as they
-    // come.
+    // Models check shapes and dtypes of inputs only with this setting; otherwise wrong ones go unnoticed.
     setenv("AOTI_RUNTIME_CHECK_INPUTS", "1", 0);
     return std::unique_ptr<ModelRunner>(new ModelRunner(library, models, device, folder, single_threaded));
 }

@@ -24,14 +24,15 @@ namespace {
 
 using at::Tensor;
 
-// Do the elements of both lie in memory in the same order, without gaps?
+// True if both tensors are dense, with the same order of elements in memory.
 bool same_layout(const Tensor &a, const Tensor &b) {
     if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
     if (a.is_contiguous()) return b.is_contiguous();
     return a.is_non_overlapping_and_dense() && a.strides() == b.strides();
 }
 
-// Bytes between host and device, or within the device. Work on pageable memory is over on return.
+// Copies bytes between host and device, or within the device. Copies with pageable memory are complete on
+// return.
 void copy_bytes(const Tensor &to, const Tensor &from, bool non_blocking) {
     const auto &on_device = to.is_xpu() ? to : from;
     auto *stream = current_stream(on_device);
@@ -41,7 +42,7 @@ void copy_bytes(const Tensor &to, const Tensor &from, bool non_blocking) {
     if (pinned) check(xpu_host_record_stream(const_cast<void *>(host), stream));
 }
 
-// A dtype of the same size that every device moves, or the dtype itself.
+// A dtype of the same size that every device can copy, or the dtype itself.
 xpu_dtype plain(c10::ScalarType type) {
     switch (c10::elementSize(type)) {
     case 1: return XPU_UINT8;
@@ -52,7 +53,7 @@ xpu_dtype plain(c10::ScalarType type) {
     }
 }
 
-// Within one device, by a kernel: any strides, any two dtypes that libxpu knows.
+// Within one device, with a kernel: any strides, any two dtypes of libxpu.
 void copy_elements(const Tensor &to, const Tensor &from) {
     auto iter = at::TensorIteratorConfig()
                     .add_output(to)
@@ -66,7 +67,7 @@ void copy_elements(const Tensor &to, const Tensor &from) {
     check(xpu_copy(current_stream(to), &lowered));
 }
 
-// Both on one device, same conjugate and negative bits.
+// Both tensors are on one device and have the same conjugate and negative bits.
 void copy_within(const Tensor &to, const Tensor &from) {
     const auto target = to.scalar_type(), source = from.scalar_type();
     if (same_layout(to, from)) {
@@ -85,7 +86,7 @@ void copy_within(const Tensor &to, const Tensor &from) {
     }
 }
 
-// Can the device hold and convert elements of this type?
+// True if the device can store and convert this dtype.
 bool can_convert(c10::ScalarType type, c10::Device device) {
     return is_known(type) &&
            ((type != c10::kDouble && type != c10::kComplexDouble) || properties_of(device.index()).has_fp64);
@@ -97,7 +98,7 @@ void from_host(const Tensor &to, const Tensor &from, bool non_blocking) {
         as_cpu(to).copy_(from);
         return;
     }
-    // Converted on the device where it can, for there the memory is faster; laid out there in any case.
+    // Converts on the device if possible, as its memory is faster; the layout is always changed there.
     auto staged = from.expand(to.sizes());
     if (!can_convert(from.scalar_type(), to.device())) staged = staged.to(to.scalar_type());
     staged = staged.contiguous(to.suggest_memory_format());
@@ -110,7 +111,7 @@ void from_host(const Tensor &to, const Tensor &from, bool non_blocking) {
 void to_host(const Tensor &to, const Tensor &from, bool non_blocking) {
     if (same_layout(to, from)) return copy_bytes(to, from, non_blocking);
     if (is_host_device(from.device().index())) {
-        // as_cpu waits where the device is asynchronous
+        // as_cpu waits if the device is asynchronous
         Tensor(to).copy_(as_cpu_input(from));
         return;
     }
@@ -138,7 +139,7 @@ void transfer(const Tensor &to, const Tensor &given, bool non_blocking) {
         Tensor(to).zero_();
         return;
     }
-    // With differing bits the values are copied as they lie, and then changed in place.
+    // If the bits differ, stored values are copied and then conjugated or negated in place.
     const bool conjugate = to.is_conj() != from.is_conj(), negate = to.is_neg() != from.is_neg();
     if ((conjugate || negate) && to.is_cpu()) {
         Tensor(to).copy_(

@@ -78,7 +78,7 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, Dtype dty
     return result;
 }
 
-// A tensor of zeros with no memory, which derivatives of constants are.
+// A tensor of zeros without memory, for derivatives of constants.
 at::Tensor efficient_zero_tensor(at::IntArrayRef size, Dtype dtype, Layout, Device device,
                                  std::optional<bool>) {
     const c10::OptionalDeviceGuard guard(device);

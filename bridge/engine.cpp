@@ -26,8 +26,8 @@ void drain_autograd() {
     if (!Queues::started(torch::autograd::Engine::get_default_engine())) return;
     int count;
     check(xpu_device_count(&count));
-    // A device has one thread, which does one thing after the other: when it has run this pass, which holds
-    // nothing of Python, it has dropped what came before.
+    // A device has one autograd thread, which works in order. Once it has run this pass, which holds no
+    // Python objects, it has released all earlier graphs.
     for (int device = 0; device < count; device++) {
         const auto options = at::device({c10::kXPU, static_cast<c10::DeviceIndex>(device)});
         const auto leaf = at::empty({1}, options).requires_grad_(), gradient = at::empty({1, 1}, options);

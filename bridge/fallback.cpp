@@ -37,8 +37,8 @@ bool flag(const char *name, bool otherwise) {
 
 // --- which operators may fall back ---
 
-// Namespaces whose operators are functions of their tensors. In others a call may do more than its schema
-// says: a collective that is given a copy leaves the tensor itself as it was.
+// Namespaces whose operators are functions of their tensors. Elsewhere a call may do more than its schema
+// says: a collective on a copy would leave the tensor itself unchanged.
 bool is_safe(std::string_view space) {
     for (const char *safe :
          {"aten", "prims", "torchvision", "torchaudio", "quantized", "quantized_decomposed"})
@@ -56,14 +56,14 @@ bool writes_unmarked(const std::string &name) {
     return false;
 }
 
-// Operators that take tensors on the CPU beside those on the device: lengths and shapes.
+// Operators that take CPU tensors (lengths, shapes) besides device tensors.
 bool takes_cpu_tensors(std::string_view name) {
     for (const char *part : {"ctc_loss", "nested", "quantized"})
         if (name.find(part) != name.npos) return true;
     return false;
 }
 
-// Do lazy clones share the tensor's memory?
+// True if lazy clones share the tensor's memory.
 bool is_shared(const Tensor &tensor) {
     return tensor.has_storage() && c10::impl::cow::is_cow_data_ptr(tensor.storage().data_ptr());
 }
@@ -86,7 +86,7 @@ void count(const c10::OperatorHandle &op) {
 
 // --- one call ---
 
-// A tensor argument and what the CPU gets in its place.
+// A tensor argument and the CPU tensor that replaces it.
 struct Argument {
     Tensor device, host;
     bool written;
@@ -139,8 +139,8 @@ class Call {
                writes_unmarked(op.operator_name().name);
     }
 
-    // The device on which everything is to happen is that of the first argument which has one. What is
-    // written shares its memory with no lazy clone from here on, whichever arguments it comes as.
+    // The device is that of the first argument that has one. Written tensors are detached from lazy
+    // clones here, before any argument is converted.
     void look_at(const IValue &value, bool written) {
         const auto look = [&](const Tensor &tensor) {
             if (!tensor.defined() || !tensor.is_xpu()) return;
@@ -156,8 +156,8 @@ class Call {
         if (value.isDevice() && value.toDevice().is_xpu() && !target) target = value.toDevice();
     }
 
-    // The rule that PyTorch writes into the wrappers of operators with a kernel; inputs of no dimension are
-    // numbers and may lie on the CPU.
+    // PyTorch's check in the wrappers of operators with a kernel; 0-dimensional inputs are scalars and
+    // may be on the CPU.
     void check_device(const Tensor &tensor, bool written, const std::string &argument) {
         if (tensor.device() == *target || takes_cpu_tensors(op.operator_name().name)) return;
         TORCH_CHECK(!written && tensor.is_cpu() && tensor.dim() == 0,
@@ -176,7 +176,7 @@ class Call {
                 return known.host;
             }
         const bool on_host = is_host_device(tensor.device().index());
-        // Some of the CPU's kernels take every out tensor for contiguous.
+        // Some CPU kernels assume that out tensors are contiguous.
         const bool beside = argument.is_out() && !tensor.is_contiguous();
         const auto host = beside              ? at::empty(tensor.sizes(), tensor.options().device(c10::kCPU))
                           : !on_host          ? tensor.to(c10::kCPU)
@@ -213,7 +213,7 @@ class Call {
         }
     }
 
-    // A CPU generator seeded from the next numbers of the xpu one: same seed, same results.
+    // A CPU generator seeded from the xpu generator: reproducible for a given seed.
     void replace_generator(IValue &value, const c10::Argument &argument) {
         const bool given = value.isGenerator();
         if (given ? value.toGenerator().device().type() != c10::kXPU
@@ -227,7 +227,7 @@ class Call {
         value = at::detail::createCPUGenerator(seed ^ (offset * 0x9E3779B97F4A7C15u));
     }
 
-    // A host tensor that was resized or moved, or that is a copy, is taken over.
+    // Takes over a host tensor that was resized or moved, or that is a copy.
     void write_back(Argument &argument) {
         const auto &host = argument.host;
         const auto &device = argument.device;
@@ -245,7 +245,7 @@ class Call {
         if (!aliased || moved) device.copy_(host);
     }
 
-    // A result on the host as the tensor that the caller gets: an argument, a view of one, or a new tensor.
+    // Converts a host result to the caller's tensor: an argument, a view of one, or a new tensor.
     Tensor to_device(const Tensor &host) {
         if (!host.defined() || !host.is_cpu()) return host;
         for (const auto &argument : arguments)
@@ -285,7 +285,7 @@ void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
     const auto &name = op.operator_name();
     static const bool enabled = flag("PYTORCH_ENABLE_XPU_FALLBACK", true);
     const auto space = std::string_view(name.name).substr(0, name.name.find("::"));
-    // Groups with a backend for xpu have brought kernels for these.
+    // Process groups with a backend for xpu register kernels for these.
     TORCH_CHECK_NOT_IMPLEMENTED(
         space != "c10d", "The operator '", name,
         "' has no kernel for xpu: this process group has no backend for xpu tensors. ",
@@ -302,7 +302,7 @@ void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
     Call(op, stack).run();
 }
 
-// That of the call's first xpu tensor.
+// The device of the call's first xpu tensor.
 std::optional<c10::Device> device_of(const c10::OperatorHandle &op, const torch::jit::Stack &stack) {
     const auto count = op.schema().arguments().size();
     for (size_t i = stack.size() - count; i < stack.size(); i++)
@@ -311,8 +311,8 @@ std::optional<c10::Device> device_of(const c10::OperatorHandle &op, const torch:
     return std::nullopt;
 }
 
-// A CPU tensor on which decompositions succeed and nothing is out of range, in place of one that has no
-// values yet: ones on the diagonal, pivots of one.
+// A CPU tensor of placeholder values with which decompositions succeed and no index is out of range: ones
+// on the diagonal, pivots of one.
 Tensor harmless(const Tensor &tensor) {
     const auto options = tensor.options().device(c10::kCPU);
     Tensor host = tensor.is_non_overlapping_and_dense()
@@ -324,7 +324,8 @@ Tensor harmless(const Tensor &tensor) {
     return host;
 }
 
-// In a capture: results of the shapes that harmless tensors give, which the graph's host function fills in.
+// In a capture: results have the shapes that placeholder inputs give; the graph's host function fills
+// them in.
 void record(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
     const auto device = device_of(op, *stack);
     const auto &schema = op.schema();

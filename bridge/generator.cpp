@@ -12,7 +12,7 @@
 namespace openxpu {
 namespace {
 
-// The numbers themselves; shared between generators by graphsafe_set_state.
+// The random state; graphsafe_set_state shares it between generators.
 struct State final : c10::intrusive_ptr_target {
     xpu_generator *generator = nullptr;
     State() { check(xpu_generator_create(&generator)); }
@@ -46,7 +46,7 @@ struct GeneratorImpl final : c10::GeneratorImpl {
         return offset;
     }
 
-    // 8 bytes of seed, 8 of offset; a state of the seed alone has offset 0.
+    // 8 bytes of seed, 8 of offset; a state with only a seed has offset 0.
     c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
         const uint64_t words[2] = {current_seed(), get_offset()};
         auto tensor = at::detail::empty_cpu({sizeof words}, c10::kByte, {}, {}, {}, {});

@@ -112,8 +112,8 @@ namespace {
 
 struct GraphImpl final : at::GraphImplInterface {
     explicit GraphImpl(const at::GraphImplArgs &args) : graph(args.keep_graph) {}
-    // The modes differ in which calls of which threads are refused; here those that can't be recorded are, in
-    // any.
+    // Capture modes differ in which calls of which threads are rejected. Here every mode rejects calls
+    // that can't be recorded.
     void capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode) override { graph.begin(pool); }
     void capture_end() override { graph.end(); }
     void instantiate() override { graph.instantiate(); }

@@ -28,7 +28,8 @@ xpu_stream *unwrap(const c10::Stream &stream) {
     return result;
 }
 
-// The cl_command_queue by which traces name a stream; asked for by them alone, for the stream then keeps it.
+// The cl_command_queue that identifies a stream in traces. Requested for traces only, as the stream then
+// keeps its queue.
 void *queue_of(xpu_stream *stream) {
     void *queue;
     check(xpu_stream_native(stream, &queue));
@@ -37,7 +38,7 @@ void *queue_of(xpu_stream *stream) {
 
 xpu_event *unwrap(void *event) { return static_cast<xpu_event *>(event); }
 
-// Success or not ready; anything else is thrown.
+// True for success, false for not ready; throws otherwise.
 bool finished(xpu_status status) {
     if (status == XPU_NOT_READY) return false;
     check(status);
@@ -55,7 +56,7 @@ c10::Stream pool_stream(c10::Device device, int priority) {
     xpu_stream *stream;
     check(xpu_stream_from_pool(index_of(device), std::clamp(priority, XPU_PRIORITY_HIGH, XPU_PRIORITY_LOW),
                                &stream));
-    // The pool hands its streams out again and again: new to PyTorch is each of them once.
+    // The pool reuses its streams; each is reported to PyTorch as new once.
     static std::mutex lock;
     static std::set<xpu_stream *> known;
     std::unique_lock guard(lock);

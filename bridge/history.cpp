@@ -87,7 +87,7 @@ void before_free() {
 }
 
 unsigned trace_action_bit(std::string_view name) {
-    // Memory is never mapped a second time: there is nothing to leave out.
+    // Memory is never mapped twice: there are no such entries to omit.
     if (name == "segment_map" || name == "segment_unmap") return 0;
     for (int action = XPU_TRACE_ALLOC; action <= XPU_TRACE_OOM; action++)
         if (name == action_name(static_cast<xpu_trace_action>(action))) return 1u << action;

@@ -51,14 +51,14 @@ struct XPUHooks final : XPUHooksInterface {
         int device;
         if (xpu_memory_device_of(data, &device) == XPU_SUCCESS)
             return {kXPU, static_cast<DeviceIndex>(device)};
-        // Memory that libxpu didn't allocate: a host device can use any address of the process.
+        // Memory not from libxpu: a host device can use any address of the process.
         const auto current = getCurrentDevice();
         TORCH_CHECK(openxpu::is_host_device(current), "the pointer is not memory of an xpu device");
         return {kXPU, current};
     }
 
     Allocator *getPinnedMemoryAllocator() const override { return openxpu::pinned_allocator(); }
-    // torch.empty(pin_memory=True) of a CUDA build that sees a CUDA GPU takes that one's pinned memory.
+    // In a CUDA build with a visible CUDA GPU, torch.empty(pin_memory=True) uses CUDA's pinned memory.
     bool isPinnedPtr(const void *data) const override {
         if (xpu_initialized() && xpu_host_is_pinned(data)) return true;
         const auto &cuda = detail::getCUDAHooks();

@@ -26,12 +26,12 @@
 #include "xpu/tuning.h"
 
 namespace at::native {
-// PyTorch's way into oneDNN's products; absent from builds without it.
+// PyTorch's interface to oneDNN's products; absent from builds without oneDNN.
 __attribute__((weak)) void mkldnn_matmul(const Tensor &a, const Tensor &b, const Tensor &out, float beta,
                                          float alpha);
 } // namespace at::native
 
-// The BLAS in PyTorch's own library (MKL); absent from builds that have another, or hide it.
+// The BLAS in PyTorch's library (MKL); absent from builds with another BLAS, or with hidden symbols.
 extern "C" {
 using blas_size = const int;
 __attribute__((weak)) void sgemm_(const char *, const char *, blas_size *, blas_size *, blas_size *,
@@ -45,8 +45,8 @@ __attribute__((weak)) void dgemm_(const char *, const char *, blas_size *, blas_
 namespace openxpu {
 namespace {
 
-// A CPU tensor over memory that is not its own, made once a thread and pointed elsewhere each time:
-// creating one costs as much as a small product.
+// A CPU tensor that borrows memory. Created once per thread and repointed for each use: creating one
+// costs as much as a small product.
 class View {
   public:
     const at::Tensor &over(void *data, c10::ScalarType dtype, c10::IntArrayRef sizes,
@@ -94,7 +94,7 @@ c10::Scalar number_of(const xpu_scalar &scalar) {
     }
 }
 
-// In the tensor's dtype: integers are multiplied by a fraction's whole part.
+// Converted to the tensor's dtype: for integers, fractions are truncated.
 c10::Scalar number_for(const xpu_scalar &scalar, const at::Tensor &tensor) {
     const c10::Scalar number = number_of(scalar);
     return at::isIntegralType(tensor.scalar_type(), true) ? c10::Scalar(number.toLong()) : number;
@@ -122,7 +122,7 @@ Shape shape_of(const xpu_gemm_args &args, const xpu_matrix &m, int64_t rows, int
     return {{args.batch, rows, columns}, {m.batch_stride, m.row_stride, m.column_stride}, args.batch != 1};
 }
 
-// oneDNN refuses processors that it has no fast kernels for: asked once, with a small product.
+// oneDNN rejects CPUs without fast kernels: tested once, with a small product.
 bool has_onednn() {
     static const bool usable = [] {
         if (!at::native::mkldnn_matmul) return false;
@@ -135,9 +135,9 @@ bool has_onednn() {
     return usable && at::globalContext().userEnabledMkldnn();
 }
 
-// Which of the two libraries is faster for fp32 depends on the processor, the size and what is transposed; so
-// do the numbers below, which `openxpu tune` measures. oneDNN's fixed cost (20 us), layouts that it would
-// copy first, and few rows keep the others with PyTorch's own.
+// Which library is faster for fp32 depends on the CPU, the size and the transposes. `openxpu tune`
+// measures the thresholds below. Products that stay with PyTorch's BLAS: small ones (oneDNN has a fixed
+// cost of 20 us), layouts that oneDNN would copy first, and few rows.
 bool suits_onednn(int device, const xpu_gemm_args &args) {
     static const int rows = xpu_tuning_number("onednn_rows"), nn = xpu_tuning_number("onednn_from_nn"),
                      nt = xpu_tuning_number("onednn_from_nt"), tn = xpu_tuning_number("onednn_from_tn");
@@ -154,7 +154,7 @@ bool suits_onednn(int device, const xpu_gemm_args &args) {
     return whole_out && layout >= 0 && work >= xpu_tuning_value(device, layout) && has_onednn();
 }
 
-// One row times one column. Products of matrices add up in one chain there, slowly and with a large error.
+// One row times one column: a matrix product would sum in a single chain, slowly and with a large error.
 void inner_product(const xpu_gemm_args &args, const at::Tensor &a, const at::Tensor &b, const at::Tensor &c,
                    at::Tensor &out) {
     at::Tensor sum = at::native::dot(a.view({args.k}), b.view({args.k}));
@@ -188,8 +188,8 @@ void multiply(int device, const xpu_gemm_args &args, const at::Tensor &a, const 
         at::cpu::baddbmm_out(out, addend, a, b, beta, alpha);
 }
 
-// How BLAS, whose matrices go by columns, takes one whose rows or columns are consecutive: 'N' for rows.
-// False where neither are.
+// Describes a matrix to BLAS, which is column-major: 'N' if rows are contiguous, 'T' if columns are.
+// False if neither.
 struct BlasMatrix {
     char transposed;
     int stride;
@@ -206,9 +206,9 @@ template <class T>
 using Blas = void(const char *, const char *, blas_size *, blas_size *, blas_size *, const T *, const T *,
                   blas_size *, const T *, blas_size *, const T *, T *, blas_size *);
 
-// The call of BLAS that PyTorch's kernel makes in the end, with the same arguments and so the same numbers:
-// what else it does takes as long as a product of 32 × 32. False, and nothing done, where that is not so
-// plain.
+// Makes the BLAS call of PyTorch's kernel directly, with the same arguments and hence the same results;
+// the rest of that kernel takes as long as a 32 × 32 product. Returns false, with nothing done, in less
+// simple cases.
 template <class T> bool by_blas(Blas<T> *blas, const xpu_gemm_args &args) {
     BlasMatrix a, b, out;
     const int64_t m = args.m, n = args.n, k = args.k;
@@ -232,11 +232,11 @@ template <class T> bool by_blas(Blas<T> *blas, const xpu_gemm_args &args) {
     return true;
 }
 
-// PyTorch leaves smaller products (mkldnn_gemm_min_size) to BLAS, whatever the precision asked for.
+// PyTorch uses BLAS for smaller products (mkldnn_gemm_min_size) at any requested precision.
 constexpr int64_t LEAST_WORK_OF_ONEDNN = 16 * 16 * 16;
 
-// Asked for less precision (torch.set_float32_matmul_precision), PyTorch takes oneDNN. The question takes
-// as long as the product of a few rows: two look-ups in a hash table.
+// At reduced precision (torch.set_float32_matmul_precision) PyTorch uses oneDNN. The query takes two hash
+// table look-ups, as long as a product with few rows.
 bool keeps_precision(const xpu_gemm_args &args) {
     if (args.m * args.n * args.k <= LEAST_WORK_OF_ONEDNN) return true;
     const auto precision =
@@ -286,7 +286,7 @@ xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *args) {
     } catch (...) { return keep_failure(); }
 }
 
-// Of bfloat16 to float32.
+// bfloat16 operands, float32 result.
 void run_wide(xpu_stream *stream, const xpu_gemm_args &args) {
     if (multiply_wide(args)) return;
     const int device = xpu_stream_device(stream);

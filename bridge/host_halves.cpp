@@ -11,8 +11,8 @@
 #include <vector>
 
 namespace at::native::cpublas {
-// C = A B, and C added where `adds`; rows of A and C lie `ld_a` and `ld_c` apart, those of B by pairs:
-// element [k][n] at [k / 2][n][k % 2]. Absent from builds without oneDNN.
+// C = A B, or C += A B with `adds`. ld_a and ld_c are row strides. B has VNNI layout: element [k][n] at
+// [k / 2][n][k % 2]. Absent from builds without oneDNN.
 __attribute__((weak)) void brgemm(int64_t m, int64_t n, int64_t k, int64_t ld_a, int64_t ld_b, int64_t ld_c,
                                   bool adds, const BFloat16 *a, const BFloat16 *b, float *c, bool by_pairs);
 __attribute__((weak)) void brgemm_release(bool by_pairs);
@@ -26,7 +26,7 @@ namespace blas = at::native::cpublas;
 
 constexpr int64_t ROWS = 128, COLUMNS = 64, DEPTH = 1024; // of a block; B's takes 128 KiB
 
-// PyTorch refuses processors that oneDNN has no such blocks for: asked once, with a small product.
+// PyTorch rejects CPUs for which oneDNN has no brgemm: tested once, with a small product.
 bool has_blocks() {
     static const bool usable = [] {
         if (!blas::brgemm || !blas::brgemm_release) return false;
@@ -42,7 +42,7 @@ bool has_blocks() {
     return usable && at::globalContext().userEnabledMkldnn();
 }
 
-// Four lines' eight elements each, which are neighbours, by pairs.
+// Packs four columns of eight contiguous elements into VNNI layout.
 void pack_neighbours(const BFloat16 *from, int64_t line, BFloat16 *to, int64_t pitch) {
     uint32_t pairs[4][4];
     for (int n = 0; n < 4; n++) std::memcpy(pairs[n], from + n * line, sizeof pairs[n]);
@@ -52,7 +52,8 @@ void pack_neighbours(const BFloat16 *from, int64_t line, BFloat16 *to, int64_t p
     }
 }
 
-// A block of B, whose first element `from` is, by pairs; 16 lines at a time, which fill lines of the cache.
+// Packs the block of B that starts at `from` into VNNI layout; 16 columns at a time, which fill whole
+// cache lines.
 void pack(const xpu_matrix &b, const BFloat16 *from, int64_t depth, int64_t columns, BFloat16 *to) {
     for (int64_t first = 0; first < columns; first += 16) {
         const int64_t end = std::min(first + 16, columns);
@@ -70,7 +71,7 @@ void pack(const xpu_matrix &b, const BFloat16 *from, int64_t depth, int64_t colu
     }
 }
 
-// Columns from `first` on, COLUMNS at most, of rows from `begin` to `end`.
+// Computes up to COLUMNS columns from `first`, for rows from `begin` to `end`.
 void multiply(const xpu_gemm_args &args, int64_t batch, int64_t first, int64_t begin, int64_t end,
               std::vector<BFloat16> &packed) {
     const int64_t columns = std::min(COLUMNS, args.n - first);
@@ -95,7 +96,7 @@ bool multiply_wide(const xpu_gemm_args &args) {
     if (args.k % 2 || args.k == 0 || args.a.column_stride != 1 || args.out.column_stride != 1 ||
         !has_blocks())
         return false;
-    // Each column of blocks by one thread, or where they are few, parts of its rows.
+    // One thread per column of blocks; with few columns, its rows are split too.
     const int64_t across = (args.n + COLUMNS - 1) / COLUMNS, threads = at::get_num_threads();
     const int64_t wanted = std::max<int64_t>(1, 2 * threads / (across * args.batch));
     const int64_t rows = (args.m / wanted + ROWS) / ROWS * ROWS, down = (args.m + rows - 1) / rows;

@@ -15,7 +15,8 @@
 namespace openxpu {
 namespace {
 
-// Where this thread's CPU allocations come from: the device of this stream; the usual place if it is null.
+// The source of this thread's CPU allocations: the device of this stream, or PyTorch's CPU allocator if
+// null.
 thread_local xpu_stream *source = nullptr;
 
 c10::Allocator *usual = nullptr;
@@ -26,8 +27,8 @@ void free_block(void *block) {
 
 void free_device_block(void *block) { give_memory(block); }
 
-// In front of PyTorch's CPU allocator. Memory may be given back by anyone at any time, so the deleter of
-// raw allocations (oneDNN's, which may outlive the scope) looks whose block it is.
+// Wraps PyTorch's CPU allocator. Memory may be freed by any thread at any time: the deleter of raw
+// allocations (oneDNN's may outlive the scope) therefore checks which allocator owns the block.
 class SwitchingAllocator final : public c10::Allocator {
   public:
     c10::DataPtr allocate(size_t size) override {

@@ -136,7 +136,7 @@ std::atomic<void (*)(c10::DeviceIndex)> host_work_observer = nullptr;
 
 namespace {
 
-// The context of an alias: one reference to the storage it lies in.
+// The context of an alias: a reference to its storage.
 void drop_reference(void *storage) {
     c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl *>(storage));
 }

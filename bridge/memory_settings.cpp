@@ -15,7 +15,7 @@ using Settings = c10::CachingAllocator::AcceleratorAllocatorConfig;
 
 std::atomic<bool> settings_applied;
 
-// Some came after the oldest PyTorch that this builds with.
+// Some are newer than the oldest supported PyTorch.
 template <typename S> size_t large_segment_of() {
     if constexpr (requires { S::large_segment_size(); })
         return S::large_segment_size();
@@ -51,7 +51,7 @@ void apply_settings() {
 
 void register_memory_settings() {
     auto &hook = Settings::getConfigParserHook();
-    // A CUDA build has a parser of its own.
+    // A CUDA build has its own parser.
     Settings::registerDeviceConfigParserHook(
         [before = hook](const std::string &text) {
             if (before) before(text);

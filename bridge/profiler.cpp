@@ -24,14 +24,14 @@ using libkineto::ActivityType;
 const std::set<ActivityType> supported = {ActivityType::CONCURRENT_KERNEL, ActivityType::GPU_MEMCPY,
                                           ActivityType::GPU_MEMSET, ActivityType::XPU_RUNTIME};
 
-// An operator that a thread is in: kineto's number, and since when PyTorch's CPU kernels work in it on memory
-// of a stream's device.
+// An operator in progress on a thread: Kineto's id, and the time since which PyTorch's CPU kernels work
+// in it on device memory.
 struct Operator {
     uint64_t number;
     xpu_stream *stream;
     uint64_t since; // ns, 0: they don't
 };
-// Those of the calling thread, innermost last.
+// Operators of the calling thread, innermost last.
 thread_local std::vector<Operator> operators;
 
 std::mutex host_lock; // guards the records of CPU kernels' work, which have no names yet
@@ -42,14 +42,14 @@ uint64_t now() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
 }
 
-// From here to its end, the operator that the calling thread is in counts as work of the device.
+// From here to its end, the calling thread's current operator counts as device work.
 void note_host_work(c10::DeviceIndex device) {
     if (operators.empty() || operators.back().since) return;
     operators.back().stream = current_stream(device);
     operators.back().since = now();
 }
 
-// Of an operator inside of another that is recorded the outer one's record tells.
+// An operator inside another recorded one is covered by the outer record.
 void record_end_of(const Operator &ending) {
     if (!ending.since || !host_work_observer.load(std::memory_order_relaxed)) return;
     for (const auto &outer : operators)
@@ -74,7 +74,7 @@ struct Session final : libkineto::IActivityProfilerSession {
     }
 
     void start() override {
-        // What an earlier session left behind is no part of this one.
+        // Discard records of an earlier session.
         xpu_profile_drain([](const xpu_profile_record *, void *) {}, nullptr);
         {
             const std::lock_guard guard(host_lock);
@@ -114,7 +114,7 @@ struct Session final : libkineto::IActivityProfilerSession {
                 continue;
             const auto *linked =
                 operator_of && record.context ? operator_of(static_cast<int32_t>(record.context)) : nullptr;
-            // of the CPU's kernels the operator's
+            // for CPU kernels, the operator's name
             const std::string name = record.name ? record.name
                                      : linked    ? linked->name()
                                                  : "PyTorch's CPU kernels";

@@ -10,8 +10,8 @@
 namespace openxpu {
 namespace {
 
-// The context of shared memory is a reference to the CPU storage. Work of host devices is done when the call
-// that submits it returns, so there is nothing to wait for.
+// The context of shared memory is a reference to the CPU storage. No waiting is needed: work of host
+// devices is done when the submitting call returns.
 void let_go(void *shared) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl *>(shared)); }
 
 c10::DataPtr data_over(const c10::Storage &shared, c10::DeviceIndex device) {
@@ -44,7 +44,8 @@ void move_into_shared(const c10::Storage &storage, const c10::Storage &shared) {
     const size_t size = impl->nbytes();
     check_shareable(device);
     TORCH_CHECK(shared.nbytes() == size, "a storage of ", size, " bytes is needed");
-    // A graph has addresses: it would go on to use the old place, which is somebody else's by then.
+    // A graph contains addresses: it would keep using the old memory, which may then belong to someone
+    // else.
     TORCH_CHECK(!size || !xpu_graph_may_use(device, impl->data()),
                 "this memory of xpu:", static_cast<int>(device),
                 " can't be moved to where other processes have it, too: an XPUGraph was captured since it is "

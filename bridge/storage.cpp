@@ -19,7 +19,7 @@
 namespace openxpu {
 namespace {
 
-// Gives the storage `size` bytes, keeping what it holds as far as it fits.
+// Resizes the storage to `size` bytes, keeping its contents as far as they fit.
 void resize_storage(c10::StorageImpl *storage, size_t size) {
     TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
     const auto device = storage->device();
@@ -27,7 +27,7 @@ void resize_storage(c10::StorageImpl *storage, size_t size) {
     auto block = c10::GetAllocator(c10::kXPU)->allocate(size);
     const auto kept = std::min(size, storage->nbytes());
     if (kept) {
-        // The old block goes back to the allocator: only work of this stream may still read it.
+        // The old block is freed: only work of this stream may still read it.
         check(xpu_memcpy(current_stream(device.index()), block.get(), storage->data(), kept, false));
     }
     storage->set_data_ptr(std::move(block)); // a lazy clone is none any more
