@@ -1,42 +1,38 @@
-"""Writes the dispatcher code of the bridge from the installed PyTorch's own list of operators.
+"""Generate the bridge's dispatcher code from the installed PyTorch's operator list.
 
-PyTorch's wheel carries its operator list (``native_functions.yaml``) and its code generator
-(torchgen). This script takes the list, drops the XPU entries in it, enters the kernels of ours, and
-lets torchgen write what PyTorch's own build would: for every operator the functional, in-place and
-``out=`` wrappers over the shape functions (``structured_*`` classes) that the wheel holds, and the
-registrations.
+PyTorch's wheel contains its operator list (``native_functions.yaml``) and its code generator (torchgen). This
+script removes the list's XPU entries, adds openxpu's kernels, and runs torchgen. The result is what PyTorch's
+own build would contain: for every operator the functional, in-place and ``out=`` wrappers over the wheel's
+shape functions (``structured_*`` classes), and the registrations.
 
-Where kernels come from
+Sources of kernels
     ``native/*.yaml``
-        One map a family, ``overload: kernel``: ``_softmax.out: softmax_xpu``. For a structured
-        operator name its ``out`` overload and write ``TORCH_IMPL_FUNC(softmax_xpu)``; for any
-        other, write the function ``at::native::<kernel>`` with the declared signature. An overload
-        that not every supported PyTorch has says so: ``foo.out: foo_xpu since 2.14``,
-        ``… until 2.12`` (inclusive).
+        One map per family, ``overload: kernel``: ``_softmax.out: softmax_xpu``. For a structured operator,
+        name its ``out`` overload and write ``TORCH_IMPL_FUNC(softmax_xpu)``. For any other, write the
+        function ``at::native::<kernel>`` with the declared signature. Overloads that some supported PyTorch
+        versions lack are marked ``foo.out: foo_xpu since 2.14`` or ``… until 2.12`` (inclusive).
     ``native/nested.yaml``, ``native/sparse.yaml``, ``native/sparse_csr.yaml``
-        The same for strided nested tensors (the dispatcher's NestedTensorXPU; no ``out`` overloads) and
-        for sparse ones (SparseXPU, SparseCsrXPU). Most of their kernels are PyTorch's own: C++ over the
-        operators of their dense parts that CPU and CUDA share. Those need no line here; they are
-        registered for xpu as they are.
+        The same for strided nested tensors (dispatch key NestedTensorXPU; no ``out`` overloads) and sparse
+        tensors (SparseXPU, SparseCsrXPU). Most of their kernels are PyTorch's own C++ over operators on the
+        dense parts, which CPU and CUDA share. Those are registered for xpu automatically.
     ``src/ops/tables/reduce.def``
-        The reductions. A line's overloads that take dim, keepdim and dtype, or some of these, have their whole
-        kernels written here, unless a yaml file has them.
+        Reductions. Kernels are generated for overloads with dim, keepdim and dtype, or some of these, unless
+        a yaml file has them.
     ``src/ops/tables/pointwise.def``
-        The pointwise operations of libxpu. Each line names the overloads that it implements. For a
-        structured overload whose shape function is a TensorIterator the whole kernel is written
-        here; any other is left to a yaml file and a function written by hand, and so is a
-        structured one that stands in a yaml file.
+        Pointwise operations of libxpu, with the overloads that each implements. Kernels are generated for
+        structured overloads whose shape function is a TensorIterator, unless a yaml file has them. Any other
+        overload needs a yaml entry and a handwritten function.
 
-What is written (only files whose content changed are touched)
+Output (only changed files are written)
     ``register_<number>.cpp``       wrappers and registrations
     ``register_kinds.cpp``          the same for nested and sparse tensors
-    ``pointwise_kernels.cpp``       the kernels of the table's operations
-    ``reduce_kernels.cpp``          the kernels of the reductions
-    ``structured.cpp``, ``.h``      what the wrappers of all structured operators have in common
-    ``ATen/ops/<name>_native.h``    declarations of the kernels; they stand before the wheel's own
-    ``sources.txt``                 the C++ files above, one a line, for the build
-    ``overloads.txt``               the overloads registered
-    ``notes.txt``                   overloads that this PyTorch doesn't have
+    ``pointwise_kernels.cpp``       kernels of the pointwise table
+    ``reduce_kernels.cpp``          kernels of the reduction table
+    ``structured.cpp``, ``.h``      code shared by the wrappers of structured operators
+    ``ATen/ops/<name>_native.h``    declarations of the kernels; they take precedence over the wheel's
+    ``sources.txt``                 the C++ files above, one per line, for the build
+    ``overloads.txt``               the registered overloads
+    ``notes.txt``                   overloads that this PyTorch lacks
 """
 
 from __future__ import annotations
@@ -101,12 +97,12 @@ Version: TypeAlias = tuple[int, int]
 
 
 class Mistake(Exception):
-    """What is wrong in the input, in words for the one who wrote it."""
+    """An error in the input, with a message for its author."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One kernel of ours for one overload."""
+    """A kernel of openxpu for one overload."""
 
     overload: str
     kernel: str
@@ -116,11 +112,11 @@ class Entry:
 
     @property
     def key(self) -> DispatchKey:
-        """The dispatcher's key that the kernel is for."""
+        """The dispatch key of the kernel."""
         return DispatchKey.parse(KINDS.get(self.family, "") + "XPU")
 
     def expected(self, version: Version) -> bool:
-        """Whether a PyTorch of this version should have the overload."""
+        """Return whether a PyTorch of this version should have the overload."""
         return (self.since is None or version >= self.since) and (self.until is None or version <= self.until)
 
 
@@ -134,7 +130,7 @@ def parse_version(text: str) -> Version:
 
 
 def read_families(folder: Path) -> list[Entry]:
-    """Read every ``*.yaml`` of ``folder``; the file's name is the family."""
+    """Read every ``*.yaml`` in ``folder``; the file name is the family."""
     entries = []
     for path in sorted(folder.glob("*.yaml")):
         for overload, value in (yaml.safe_load(path.read_text()) or {}).items():
@@ -147,7 +143,7 @@ def read_families(folder: Path) -> list[Entry]:
 
 
 def drop_xpu(operators: list[dict[str, Any]]) -> None:
-    """Take PyTorch's own XPU kernels out of the list, in place."""
+    """Remove PyTorch's XPU kernels from the list, in place."""
     ours = {"XPU", *(kind + "XPU" for kind in KINDS.values())}
     for operator in operators:
         dispatch = operator.get("dispatch")
@@ -166,7 +162,7 @@ def drop_xpu(operators: list[dict[str, Any]]) -> None:
 
 
 def shared(operators: list[dict[str, Any]], family: str, by_hand: set[str]) -> list[Entry]:
-    """Make an entry for each kernel of PyTorch's own that such tensors on CPU and CUDA share."""
+    """Create entries for PyTorch's kernels of such tensors that CPU and CUDA share."""
     kind = KINDS[family]
     return [
         Entry(operator["func"].split("(")[0], kernel, family)
@@ -180,14 +176,14 @@ def shared(operators: list[dict[str, Any]], family: str, by_hand: set[str]) -> l
 def merge(
     operators: list[dict[str, Any]], entries: Sequence[Entry], version: Version
 ) -> tuple[dict[str, Entry], list[str]]:
-    """Enter our kernels into the list, in place.
+    """Add openxpu's kernels to the list, in place.
 
     Returns
     -------
     dict
-        The entries in use, by overload.
+        The used entries, by overload.
     list of str
-        One line for each entry that this version of PyTorch has no overload for.
+        One line for each entry whose overload this PyTorch lacks.
     """
     by_name = {operator["func"].split("(")[0]: operator for operator in operators}
     used: dict[str, Entry] = {}
@@ -251,12 +247,12 @@ SETTERS = [
 
 
 def setter_name(kind: SchemaKind, proxy: bool) -> str:
-    """Return the name of the function that holds this body."""
+    """Return the name of the function with this body."""
     return f"set_output_{kind.name}{'_or_proxy' if proxy else ''}"
 
 
 def setter(kind: SchemaKind, proxy: bool) -> str:
-    """Return the head of that function; its arguments are called what the classes' fields are."""
+    """Return the head of that function; its arguments have the names of the class's fields."""
     output = "Tensor" if kind is SchemaKind.functional else "std::reference_wrapper<Tensor>"
     proxies = "" if kind is SchemaKind.functional else ", std::optional<Tensor> *proxy_outputs_"
     return (
@@ -266,16 +262,16 @@ def setter(kind: SchemaKind, proxy: bool) -> str:
 
 
 class StructuredWrapper(StructuredRegisterDispatchKey):
-    """Torchgen's classes of structured operators, with calls for bodies."""
+    """Torchgen's classes of structured operators, with calls as bodies."""
 
     def gen_class_set_output_body(self, k: SchemaKind, maybe_create_proxy: bool) -> str:
-        """Return the body of one of the two methods that torchgen writes into each class."""
+        """Return the body of one of the two methods that torchgen generates in each class."""
         proxies = "" if k is SchemaKind.functional else ", proxy_outputs_.data()"
         name = setter_name(k, maybe_create_proxy and (k, True) in SETTERS)
         return f"{name}(output_idx, sizes, strides, options, outputs_.data(){proxies}, guard_);"
 
     def own_body(self, kind: SchemaKind, proxy: bool) -> str:
-        """Return what torchgen has there."""
+        """Return torchgen's body."""
         text: str = super().gen_class_set_output_body(kind, proxy)
         return text
 
@@ -289,7 +285,7 @@ class Wrapper(dest.RegisterDispatchKey):
         return StructuredWrapper(**fields, g=group)
 
     def gen_structured(self, g: NativeFunctionsGroup) -> list[str]:
-        """Return what torchgen writes of a structured operator, with these classes."""
+        """Return torchgen's code for a structured operator, with these classes."""
         kernel = self.backend_index.get_kernel(g)
         if kernel is None or not kernel.structured:
             return super().gen_structured(g)
@@ -298,14 +294,14 @@ class Wrapper(dest.RegisterDispatchKey):
 
 
 class Output:
-    """The folder written to: keeps what is unchanged, deletes what is no longer made."""
+    """The output folder: keeps unchanged files, deletes obsolete ones."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.written: set[Path] = set()
 
     def write(self, name: str, text: str) -> None:
-        """Write ``text`` unless the file already holds it."""
+        """Write ``text`` unless the file already contains it."""
         path = self.folder / name
         self.written.add(path)
         if path.exists() and path.read_text() == text:
@@ -314,14 +310,14 @@ class Output:
         path.write_text(text)
 
     def clean(self) -> None:
-        """Delete files of earlier runs that this one didn't make."""
+        """Delete files of earlier runs that this one didn't write."""
         for path in self.folder.rglob("*"):
             if path.is_file() and path not in self.written:
                 path.unlink()
 
 
 class Torchgen:
-    """Torchgen's model of the merged list, and the texts made from it."""
+    """Torchgen's model of the merged list, and the code generated from it."""
 
     def __init__(self, operators: list[dict[str, Any]]) -> None:
         tags = gen.parse_tags_yaml(str(ATEN / "native" / "tags.yaml"))
@@ -364,7 +360,7 @@ class Torchgen:
         return text
 
     def wrapper(self, index: BackendIndex, target: Target) -> Wrapper:
-        """Return what writes this ``target`` for the key of ``index``."""
+        """Return the code generator for ``target`` and the key of ``index``."""
         return Wrapper(
             index,
             target,
@@ -434,7 +430,7 @@ namespace at {{
 
 @dataclass(frozen=True)
 class TableUse:
-    """One overload that a line of the pointwise table implements, for some values of arguments."""
+    """An overload that an entry of the pointwise table implements, for some argument values."""
 
     overload: str
     qualifiers: tuple[tuple[str, str], ...]  # (argument, value)
@@ -451,7 +447,7 @@ TABLE_USE = re.compile(r"(?P<overload>[\w.]+)(?:\[(?P<qualifiers>[^\]]*)\])?")
 
 
 def read_table(path: Path) -> dict[str, list[TableUse]]:
-    """Read the pointwise table: by overload, the lines for it, those with qualifiers first."""
+    """Read the pointwise table: the entries of each overload, those with qualifiers first."""
     text = path.read_text()
     lines = list(TABLE_LINE.finditer(text))
     if len(lines) != len(re.findall(r"^X\(", text, re.MULTILINE)):
@@ -480,7 +476,7 @@ def read_table(path: Path) -> dict[str, list[TableUse]]:
 def table_entries(
     uses: dict[str, list[TableUse]], operators: list[dict[str, Any]], by_hand: set[str]
 ) -> list[Entry]:
-    """Make an entry for each overload of the table whose kernel is to be written here."""
+    """Create entries for the overloads of the table whose kernels are generated."""
     by_name = {operator["func"].split("(")[0]: operator for operator in operators}
     entries = []
     for overload in uses:
@@ -494,12 +490,12 @@ def table_entries(
 
 
 def kernel_name(overload: str) -> str:
-    """Return the name of a kernel written here."""
+    """Return the name of a generated kernel."""
     return re.sub(r"\W", "_", overload) + "_xpu"
 
 
 def condition(argument: Binding, value: str) -> str:
-    """Return the C++ test whether ``argument`` has the value that a qualifier names."""
+    """Return a C++ test that ``argument`` has the value of a qualifier."""
     kind = argument.type
     optional = "optional" in kind.lower()
     if value == "None":
@@ -513,7 +509,7 @@ def condition(argument: Binding, value: str) -> str:
 
 
 def scalar(argument: Binding) -> str:
-    """Return the C++ expression that hands a number over to libxpu."""
+    """Return a C++ expression that passes a scalar to libxpu."""
     if "OptionalScalarRef" in argument.type:
         return f"scalar_of({argument.name}.get())"
     if "optional" in argument.type:
@@ -522,7 +518,7 @@ def scalar(argument: Binding) -> str:
 
 
 def pointwise_kernel(group: NativeFunctionsGroup, kernel: str, uses: Sequence[TableUse]) -> str:
-    """Write the kernel of one structured overload: picks the table's line, hands the numbers on."""
+    """Generate the kernel of a structured overload: it selects the table entry and passes the scalars."""
     arguments = [a for a in structured.impl_arguments(group) if "Tensor" not in a.type]
     declared = ", ".join(a.decl() for a in structured.impl_arguments(group))
     overload = str(group.out.func.name)
@@ -581,7 +577,7 @@ using openxpu::scalar_of;
 
 @dataclass(frozen=True)
 class Reduction:
-    """A line of the table of reductions."""
+    """An entry of the reduction table."""
 
     operation: str  # the enumerator's end
     type: str  # that computed in: out, in, long or int
@@ -595,7 +591,7 @@ REDUCE_LINE = re.compile(
 
 
 def read_reductions(path: Path) -> dict[str, Reduction]:
-    """Read the table of reductions: the line of each overload that it names."""
+    """Read the reduction table: the entry of each overload."""
     text = path.read_text()
     lines = list(REDUCE_LINE.finditer(text))
     if len(lines) != len(re.findall(r"^X\(", text, re.MULTILINE)):
@@ -611,7 +607,7 @@ def read_reductions(path: Path) -> dict[str, Reduction]:
 
 
 def reduce_kernel(overload: str, group: Group, reduction: Reduction) -> str:
-    """Write the kernel of one overload: dimensions and outputs, handed on."""
+    """Generate the kernel of an overload: it passes dimensions and outputs."""
     kernel, operation = kernel_name(overload), f"XPU_REDUCE_{reduction.operation}"
     is_structured = isinstance(group, NativeFunctionsGroup) and group.structured
     if is_structured:
@@ -673,7 +669,7 @@ using openxpu::reduced_dims;
 
 
 def generate(native: Path, tables: Path, folder: Path) -> None:
-    """Write everything for the families in ``native`` and the ``tables`` into ``folder``."""
+    """Generate everything for the families in ``native`` and the ``tables`` into ``folder``."""
     version = parse_version(importlib.metadata.version("torch"))
     with OPERATORS.open() as file:
         operators = yaml.load(file, Loader=gen.LineLoader)
@@ -739,7 +735,7 @@ def generate(native: Path, tables: Path, folder: Path) -> None:
 
 
 def fingerprint(inputs: Iterable[Path]) -> str:
-    """Hash what the output depends on: the inputs, this script and the installed PyTorch."""
+    """Hash the inputs, this script and the installed PyTorch."""
     digest = hashlib.sha256(importlib.metadata.version("torch").encode())
     for path in [Path(__file__), *inputs]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -747,7 +743,7 @@ def fingerprint(inputs: Iterable[Path]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run as a program; returns its exit status."""
+    """Run as a program; return its exit status."""
     here = Path(__file__).parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--native", type=Path, default=here / "native", help="folder of *.yaml")

@@ -1,13 +1,13 @@
-"""Checks that the arrows between the project's parts go down only, from what each file includes and calls.
+"""Check the layering of the project, from what each file includes and calls: dependencies point down only.
 
     core  ←  cl  ←  runtime  ←  ops, tile  ←  package        (C; nothing of PyTorch)
     xpu/*.h  ←  bridge                           (C++; no OpenCL)
 
-that src/ and the public headers include nothing of an operating system but through core/os.h, and that
-kernels leave OpenCL C's half to prelude.cl: devices without cl_khr_fp16 don't assign it.
+Also: src/ and the public headers use the operating system only through core/os.h; and kernels don't use
+OpenCL C's ``half`` outside prelude.cl, since devices without cl_khr_fp16 can't assign it.
 
-Prints what breaks a rule, a line each, and whether docs/layers.svg still shows the arrows that there are; the
-exit status is the number of such lines, at most 1. With --draw it draws that picture anew.
+Prints violations, one per line, and whether docs/layers.svg is out of date. The exit status is 1 if there are
+any. With --draw it redraws that picture.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 
 def violations(path: Path) -> list[str]:
-    """The rules that a file breaks, a line each."""
+    """Return the rules that a file violates, one line each."""
     name = path.relative_to(ROOT).as_posix()
     folder = next((f for f in ALLOWED if name.startswith(f + "/")), None)
     if folder is None:
@@ -124,18 +124,18 @@ WIDTH, HEIGHT, GAP = 268, 58, 38
 
 
 def tracked(*patterns: str) -> list[str]:
-    """The repository's files of those names."""
+    """Return the repository's files of those names."""
     command = ["git", "ls-files", *patterns]
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
 
 
 def part_of(name: str) -> str | None:
-    """The part that a file belongs to."""
+    """Return the part that a file belongs to."""
     return next((part for part in PARTS if name.startswith(part + "/")), None)
 
 
 def arrows() -> set[tuple[str, str]]:
-    """Which part uses which, by the folders that its files include and the public functions that they name."""
+    """Return the dependencies between parts, from included folders and public functions that files name."""
     texts = {
         name: COMMENT.sub("", (ROOT / name).read_text())
         for name in tracked("*.c", "*.h", "*.cpp", "*.cl", "*.py")
@@ -160,7 +160,7 @@ def arrows() -> set[tuple[str, str]]:
 
 
 def not_down(found: set[tuple[str, str]]) -> list[str]:
-    """The arrows that go up, or to a neighbour, a line each."""
+    """Return the dependencies that don't point down, one line each."""
     return [
         f"{a} uses {b}, which is not below it"
         for a, b in sorted(found - SIDEWAYS)
@@ -169,7 +169,7 @@ def not_down(found: set[tuple[str, str]]) -> list[str]:
 
 
 def direct(found: set[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The arrows without those that others, which go down, imply."""
+    """Return the dependencies that don't follow from others that point down."""
     down = {(a, b) for a, b in found if PARTS[a][0] < PARTS[b][0]}
 
     def reaches(a: str, b: str) -> bool:
@@ -180,7 +180,7 @@ def direct(found: set[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def picture(found: set[tuple[str, str]]) -> str:
-    """The parts and arrows as SVG."""
+    """Return the parts and dependencies as SVG."""
 
     def box(part: str) -> tuple[int, int, int]:  # its left edge, top edge and width
         row, column, wide, _ = PARTS[part]
@@ -234,7 +234,7 @@ def picture(found: set[tuple[str, str]]) -> str:
 
 
 def main() -> int:
-    """Checks every tracked C and C++ file, the arrows and the picture; draws it, if asked to."""
+    """Check every tracked C and C++ file, the dependencies and the picture; redraw it if requested."""
     drawn = picture(uses := arrows())
     if sys.argv[1:] == ["--draw"]:
         (ROOT / PICTURE).write_text(drawn)

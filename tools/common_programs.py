@@ -1,8 +1,8 @@
 """Programs whose kernels `openxpu warm` builds, and their recording: src/ops/tables/common.requests.
 
-Each is short and has the operations of its kind, forward, backward and optimizer. `tools/common_programs.py` records
-all of them anew, one after the other, each in a process of its own, into the list for the kinds of device at hand;
-what is there of other kinds of device stays. `tools/common_programs.py NAME` only runs one.
+Each is short and covers the operations of its kind: forward, backward and optimizer.
+`tools/common_programs.py` records all of them, each in its own process, into the list for the kinds of
+devices present; entries of other kinds are kept. `tools/common_programs.py NAME` runs one without recording.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def train(
 
 
 def digits(name: str, half: bool) -> None:
-    """An epoch of the main job's training."""
+    """One epoch of the main job's training."""
     torch.manual_seed(0)
     model = VisionTransformer(8, 2, 1, 10, 64, 3, 4) if name == "vit" else ResNet(1, 10)
     main_job.train(model, "xpu", half, 1, lambda: None)
 
 
 def vision(name: str, half: torch.dtype | None) -> None:
-    """Larger pictures, in colours."""
+    """Larger images, in color."""
     if name == "vit":
         train(VisionTransformer(32, 4, 3, 10, 192, 2, 3), (8, 3, 32, 32), 10, half)
     else:
@@ -74,7 +74,7 @@ def vision(name: str, half: torch.dtype | None) -> None:
 
 
 def language(half: torch.dtype | None) -> None:
-    """A causal transformer with dropout learns to tell the next token."""
+    """A causal transformer with dropout, trained on next tokens."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -105,7 +105,7 @@ def language(half: torch.dtype | None) -> None:
 
 
 def generation(half: torch.dtype | None) -> None:
-    """A decoder with a cache of keys and values."""
+    """A decoder with a KV cache."""
     model = Decoder(vocabulary=1000, room=64, width=128, depth=2, heads=4).eval().to("xpu", half)
     model.generate(torch.randint(0, 1000, (2, 16)).to("xpu"), 8).cpu()
     logits = torch.randn(2, 1000).to("xpu", half)
@@ -115,7 +115,7 @@ def generation(half: torch.dtype | None) -> None:
 
 
 def encoder() -> None:
-    """Vectors of sentences."""
+    """Sentence embeddings."""
     main_job.Encoder("xpu").embed(main_job.sentences(8))
 
 
@@ -168,7 +168,7 @@ REDUCED = "sum mean amax amin argmax any all var norm prod cumsum".split()
 
 
 def arithmetic(dtype: torch.dtype) -> None:
-    """Operators on tensors, on a tensor and a number, on rows and columns."""
+    """Operators on tensors, on a tensor and a scalar, on rows and columns."""
     a, b = (torch.rand(32, 48).mul(9).to("xpu", dtype) for _ in range(2))
     floating = dtype.is_floating_point
     functions: list[Callable[[], Tensor]] = [
@@ -241,7 +241,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
 
 
 def record(name: str) -> list[tuple[str, str]]:
-    """Run a program in a process of its own: the requests that it met, each with the kind of its device."""
+    """Run a program in its own process; return its requests, each with the kind of device."""
     with tempfile.NamedTemporaryFile("r") as recording:
         child = os.fork()  # this process has not used the device
         if not child:

@@ -1,9 +1,9 @@
-"""Makes the package in python/ visible to the Python that runs this, without copying it.
+"""Make the package in python/ importable without copying it.
 
     python tools/link_package.py [SITE_PACKAGES]
 
-Writes a .pth file and the metadata (name, version, entry points, as pyproject.toml says) that an installed
-package has, so that `import torch` finds it; and the `openxpu` command beside the Python.
+Writes a .pth file, the metadata of an installed package (name, version, entry points, from pyproject.toml) so
+that `import torch` finds it, and the `openxpu` command next to the Python executable.
 """
 
 from __future__ import annotations

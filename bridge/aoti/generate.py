@@ -1,9 +1,9 @@
-"""Writes the C functions by which models compiled ahead of time call PyTorch's operators on xpu.
+"""Generate the C functions with which AOTInductor models call PyTorch's operators on xpu.
 
-Inductor's C++ calls the operators that it has no code for (matrix products, attention, sorting, …) by C functions,
-one an operator and device: ``aoti_torch_xpu_addmm_out``. torchgen has the list of these operators and writes the
-functions of PyTorch's own devices; here it writes those of xpu, for every operator of the list, and the header with
-their declarations, which stands before the wheel's own, where most are missing.
+Inductor's C++ calls operators without generated code (matrix products, attention, sorting, …) through C
+functions, one per operator and device: ``aoti_torch_xpu_addmm_out``. torchgen has the list of these operators
+and generates the functions of PyTorch's own devices. This script generates xpu's for the whole list, and a
+header with their declarations, which takes precedence over the wheel's, where most are missing.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ TRY = "AOTI_TORCH_CONVERT_EXCEPTION_TO_ERROR_CODE({"
 
 
 def call_of(function: NativeFunction) -> str:
-    """Return the C++ function that an operator is called by."""
+    """Return the C++ function that calls an operator."""
     if Variant.function in function.variants:
         name: str = gen_aoti_c_shim.gen_static_dispatch_backend_call(function)
         return name
@@ -75,7 +75,7 @@ def call_of(function: NativeFunction) -> str:
 
 
 def asking_first(definition: str) -> str:
-    """Return the C function's text, with the dispatcher called only where openxpu's own function declines."""
+    """Return the C function's text; it calls the dispatcher only if openxpu's own function declines."""
     call = re.search(r"at::(\w+)(\(.*?\n\s*\);)", definition, re.DOTALL)
     if not call:
         raise SystemExit(f"torchgen writes this in another way:\n{definition}")
