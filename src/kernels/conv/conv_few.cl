@@ -8,8 +8,9 @@
  * STRIDE_W, DILATION_H, DILATION_W, the geometry of w; AHEAD_H, AHEAD_W, pixel i of a work-item and tap t
  * meet pixel (i + AHEAD - t * DILATION) / STRIDE of y, counted from the first one that the work-item reads,
  * if that is an integer (it is never negative); SPAN_H, SPAN_W, pixels of y that a work-item reads; Y_QUADS,
- * y is read four channels at a time; OUT=1 four pixels of a channel, 2 all channels of a pixel, are stored at
- * once if all exist, 0 neither; SUBGROUP_SIZE on Intel GPUs; COMBINE, EPILOGUE (epilogue_math.h). */
+ * y is read four channels at a time; OUT=1 channels of consecutive pixels, 2 consecutive pixels of a channel,
+ * are stored four at a time if all exist, 0 one by one; SUBGROUP_SIZE on Intel GPUs; COMBINE, EPILOGUE
+ * (epilogue_math.h). */
 #include "conv/conv_few.h"
 #define ending_t float
 #include "matrix/epilogue_math.h"
