@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 /* out[i] (XPU_INT32 or XPU_INT64) = the number of elements of a sequence of `length` that are less than
- * values[i]; with `right`, less or equal.
+ * values[i]; with `right`, less than or equal.
  *
  * values_per_row: consecutive values that share a sequence; 0: all values search the only one.
  * sorter: XPU_INT64 positions that sort each sequence, or NULL. */

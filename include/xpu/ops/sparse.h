@@ -20,7 +20,7 @@ XPU_API xpu_status xpu_sparse_keys(xpu_stream *stream, const xpu_tensor *indices
                                    int64_t *keys);
 
 /* positions[i] = the number of elements of `sorted` (`length` ascending ones) that are less than keys[i];
- * with `upper`, less or equal.
+ * with `upper`, less than or equal.
  *
  * keys: NULL means keys[i] = i.
  * Dtypes: sorted and keys: one of XPU_INT64, XPU_INT32. positions: position_dtype, one of the same. */

@@ -1,5 +1,5 @@
-// Instead of SYCL's: the few names of it that PyTorch's headers of ahead-of-time compiled models use, over
-// libxpu. A sycl::queue is never made: a pointer to one is an xpu_stream's address.
+// Replaces SYCL's header: the few names that PyTorch's AOTInductor headers use, over libxpu. A sycl::queue is
+// never created: a pointer to one is the address of an xpu_stream.
 #pragma once
 
 #include <cassert>
@@ -30,7 +30,7 @@ struct command_execution_status {
 } // namespace event
 } // namespace info
 
-// One that is made without a queue has happened.
+// An event created without a queue is complete.
 class event {
   public:
     event() = default;
@@ -58,7 +58,7 @@ class event {
 class queue {
   public:
     queue() = delete;
-    // The host's memory may be given up on return, so there is nothing left to wait for.
+    // Host memory may be freed on return, so there is nothing to wait for.
     event memcpy(void *to, const void *from, size_t size) {
         check(xpu_memcpy(stream(), to, from, size, true));
         return {};
@@ -75,7 +75,7 @@ inline void *malloc_device(size_t size, queue &queue) {
 
 inline void free(void *pointer, queue &) { xpu_free(pointer); }
 
-// An image, and what the current device's driver made of it.
+// An image, and its kernel on the current device.
 class kernel {
   public:
     kernel(const void *bytes, size_t size) {
@@ -87,7 +87,7 @@ class kernel {
         check(xpu_tile_target_check(image->target, device));
         check(xpu_image_kernel(image, device, &kernel_));
     }
-    // What follows a kernel's own parameters in `values` (scratch memory, of which there is none) is left out.
+    // Omits what follows a kernel's own parameters in `values` (scratch memory, which it doesn't use).
     void launch(queue *queue, const uint32_t grid[3], void **values) const {
         check(xpu_image_launch(queue->stream(), image_.get(), kernel_, grid, values, image_->param_count));
     }
