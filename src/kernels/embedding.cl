@@ -1,15 +1,16 @@
-/* Bags of embeddings: out[b] = the sum, mean or maximum of the weight's rows that bag b names, and gradients.
- * Portable; the same input gives the same bits.
+/* Embedding bags: out[b] = the sum, mean or maximum of the weight's rows that bag b lists; and gradients.
+ * Portable and deterministic.
  *
- * A work-group is FEATURES × ROWS; a work-item has PACK neighbouring features.
- *   bag_forward        ROWS work-items share a split of a bag (SHARED), or each has a bag of its own
- *   bag_finish         joins the splits of a bag
- *   rows_gradient      out[k] = the sum of the rows of `grad` whose index is k: of the indices in order each row
- *                      of work-items has a chunk, and keeps what isn't whole for
+ * Launch: a work-group is FEATURES × ROWS; a work-item has VECTOR_SIZE contiguous features.
+ *   bag_forward            ROWS work-items share a split of a bag (SHARED), or each has a bag of its own
+ *   bag_finish             merges the splits of a bag
+ *   rows_gradient          out[k] = sum of the rows of `grad` whose index is k: the sorted indices are split
+ *                          into chunks, one per row of work-items; runs that cross a chunk's boundary are
+ *                          left for
  *   rows_gradient_finish
- *   bag_weights        the gradient of the factors: a row of work-items each index
- * Options: T the weight's dtype, ACC, I the indices' dtype, MAX, PACK and BITS, a type of a pack's size;
- * BY_ELEMENT: packs are loaded element by element, for processors' compilers make vectors of that. */
+ *   bag_weights            gradient of the per-sample weights: a row of work-items per index
+ * Options: T, dtype of the weight; ACC; I, dtype of the indices; MAX; VECTOR_SIZE and BITS, a type of a
+ * vector's size; BY_ELEMENT, vectors are loaded element by element, which CPU compilers vectorize. */
 #include "embedding.h"
 
 #define LANE get_local_id(0)
@@ -60,7 +61,7 @@ static inline void store_pack(__global STORED(T) *p, size_t i, pack r) {
 
 #ifdef BUILD_bag
 
-/* What a part of a bag comes to: of maxima with where they were found, -1 nowhere. */
+/* The partial result of a bag; for maxima with their positions, -1 for none. */
 typedef struct part {
     pack sum;
 #ifdef MAX
@@ -95,7 +96,7 @@ static inline part joined(part a, part b) {
     return a;
 }
 
-/* Over the work-group's rows, in row 0. */
+/* Merges the partial results of the work-group's rows into row 0. */
 #if ROWS > 1
 #define ROWS_SCRATCH                                                                                         \
     __local part scratch[ROWS * FEATURES];                                                                   \
@@ -139,7 +140,7 @@ static inline void store_bag(const bag_params *p, long bag, ulong column, part r
     __global const index_t *indices = XPU_CPTR(index_t, p->indices);
     if (count == 0) {
         for (uint k = 0; k < PACK; k++) r.sum.v[k] = 0;
-    } else { /* no number is greater than NaN: where NaN comes first, it stays */
+    } else { /* nothing compares greater than NaN, so NaN stays */
         long at, end;
         bounds(p, bag, &at, &end);
         while (at + 1 < end && !counts_in(p, indices[at])) at++;
@@ -161,7 +162,7 @@ static inline void store_bag(const bag_params *p, long bag, ulong column, part r
     store_pack(XPU_PTR(STORED(T), p->out), (ulong)bag * p->width + column, r.sum);
 }
 
-#define AHEAD 4 /* rows of the weight on their way at a time */
+#define AHEAD 4 /* rows of the weight whose loads are in flight */
 
 EMBEDDING_KERNEL void bag_forward(bag_params p) {
 #ifdef SHARED
@@ -179,7 +180,7 @@ EMBEDDING_KERNEL void bag_forward(bag_params p) {
     __global const index_t *indices = XPU_CPTR(index_t, p.indices);
     long begin, end;
     bounds(&p, bag, &begin, &end);
-    if (XPU_GROUP(1) == 0) { /* indices before the first bag and after the last are theirs here */
+    if (XPU_GROUP(1) == 0) { /* indices before the first bag or after the last one count as theirs */
         const long from = bag == 0 ? 0 : begin, to = bag + 1 < p.bags ? end : p.count;
         const long all = (long)step * FEATURES;
         for (long i = from + split * all + row * FEATURES + LANE; i < to; i += p.splits * all)
@@ -272,7 +273,7 @@ EMBEDDING_KERNEL void bag_finish(bag_params p) {
 
 #ifdef BUILD_rows
 
-/* How many of the keys in order are less than `key`, or with `and_equal` not greater. */
+/* Number of sorted keys that are less than `key` or, with `and_equal`, less than or equal. */
 static inline long keys_before(const rows_gradient_params *p, long key, bool and_equal) {
     __global const index_t *keys = XPU_CPTR(index_t, p->keys);
     long low = 0, high = p->count;
@@ -313,7 +314,7 @@ EMBEDDING_KERNEL void rows_gradient(rows_gradient_params p) {
     const long begin = chunk * p.chunk, end = min(begin + (long)p.chunk, (long)p.count);
     pack sum;
     for (uint k = 0; k < PACK; k++) sum.v[k] = 0;
-    bool shared = begin > 0 && keys[begin - 1] == keys[begin]; /* with the chunk before */
+    bool shared = begin > 0 && keys[begin - 1] == keys[begin]; /* with the previous chunk */
     for (long i = begin; i < end; i++) {
         const long key = keys[i], place = places[i], row = p.bag ? (long)bags[place] : place;
         const pack x = load_pack(XPU_CPTR(STORED(T), p.grad), (ulong)row * p.width + column);
@@ -335,7 +336,7 @@ EMBEDDING_KERNEL void rows_gradient(rows_gradient_params p) {
     }
 }
 
-/* The runs that begin in a chunk and don't end there. */
+/* Adds up the runs that begin in a chunk and end in a later one. */
 EMBEDDING_KERNEL void rows_gradient_finish(rows_gradient_params p) {
     const long chunk = (long)(XPU_GROUP(0) * ROWS + ROW);
     const ulong column = (XPU_GROUP(1) * FEATURES + LANE) * PACK;

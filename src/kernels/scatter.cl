@@ -1,4 +1,4 @@
-/* out[c + Σ_k index_k[c]·step_k] op= in[c]
+/* Scatter with combination, for all coordinates c of the values: out[c + Σ_k index_k[c] * step_k] op= in[c]
  *
  * scatter_fixed: dimensions 0 … PDIMS-1 of the walk reach different places for different work-items and
  * run in parallel; the others run in order within the work-item, so the result repeats to the bit.
@@ -76,7 +76,7 @@ static inline computed combine(computed old, computed v) {
 #define DTYPE_BITS (8 * SIZE)
 #if OP == 1
 #if defined(KIND_f)
-#define NEUTRAL (-(computed)0) /* so that nothing added to -0 leaves it */
+#define NEUTRAL (-(computed)0) /* -0: adding it keeps a -0 */
 #elif defined(KIND_c)
 #define NEUTRAL (computed)(-0.0f, -0.0f)
 #else
@@ -103,7 +103,7 @@ __kernel void scatter_begin(struct index_params p) {
     if (i < (ulong)p.rows) STORE(T, XPU_PTR(stored, p.in), i, NEUTRAL);
 }
 
-/* A place whose copies nothing has gone to keeps its bits. */
+/* A destination whose copies are all neutral keeps its bits. */
 static inline bool is_neutral(computed v) {
 #if defined(KIND_c)
     return v.x == NEUTRAL.x && v.y == NEUTRAL.y;
@@ -165,8 +165,8 @@ static inline void put(xpu_addr to, xpu_addr from, size_t n) {
 
 #if ORDERED
 
-/* Elements order[end[i-1] … end[i]-1] of the serial dimension go to place i, order[0 …] to the first; those whose
- * index is out of range are in none. */
+/* Lists the elements of each destination: order[end[i-1] … end[i]-1] for destination i, from order[0] on for
+ * the first; elements with an index out of range are omitted. */
 XPU_BY_ITSELF __kernel void scatter_places(struct index_params p) {
     __global int *end = XPU_PTR(int, p.keys), *order = XPU_PTR(int, p.order);
     const long extent = p.extent[0];
@@ -182,9 +182,9 @@ XPU_BY_ITSELF __kernel void scatter_places(struct index_params p) {
     else fault_report(p.watch, 0, *XPU_CPTR(index_t, p.index[0] + s * p.index_stride[0][PDIMS]), extent);
 }
 
-/* One of the lanes' elements, or eight, with those of the rows order[s … end-1]; of the last ones, fewer than
- * lanes, all lanes take part, those beyond `length` with the last element, which they don't write. (Written out:
- * the compiler unrolls loops over private arrays too late; broadcasts tell it that all lanes have one row.) */
+/* Combines one element per lane, or eight, with the rows order[s … end-1]. In the remainder all lanes take
+ * part; those past `length` use the last element and don't store. (Unrolled by hand: the compiler unrolls
+ * loops over private arrays too late; broadcasts tell it that the row is uniform.) */
 #define READ(e) computed v##e = LOAD(T, place, n + e * ROW_LANES);
 #define TAKE(e) v##e = combine(v##e, LOAD(S, row, n + e * ROW_LANES));
 #define WRITE(e) STORE(T, place, n + e * ROW_LANES, v##e);
@@ -207,7 +207,7 @@ PUT_RUN(put_run, ONE, lane, )
 PUT_RUN(put_eight_runs, EIGHT, lane, )
 PUT_RUN(put_last, ONE, min(lane, length - 1), if (lane < length))
 
-/* The first place whose elements end after element s of the order. */
+/* The first destination whose elements end after element s of the order. */
 static inline long place_of(__global const int *ends, long extent, long s) {
     long from = 0, to = extent;
     while (from < to) {
@@ -229,7 +229,7 @@ __attribute__((intel_reqd_sub_group_size(ROW_LANES))) __kernel void scatter_orde
     const xpu_addr from = p.in + in;
     const long count = sub_group_broadcast(ends[p.extent[0] - 1], 0);
     const long first = chunk * count / p.rows, last = (chunk + 1) * count / p.rows;
-    /* those whose first element is among the chunk's */
+    /* destinations whose first element is in the chunk */
     long i = first == 0 ? 0 : place_of(ends, p.extent[0], first - 1) + 1;
     for (long s = i ? sub_group_broadcast(ends[i - 1], 0) : 0; s < last; i++) {
         const long end = sub_group_broadcast(ends[i], 0);
@@ -248,7 +248,7 @@ __attribute__((intel_reqd_sub_group_size(ROW_LANES))) __kernel void scatter_orde
 
 #elif NI == 1
 
-#define TOGETHER 4 /* elements whose indices are looked at before any is combined */
+#define TOGETHER 4 /* elements whose indices are loaded before any is combined */
 
 /* `length` elements with one index each. */
 static inline void combine_line(const struct index_params *p, xpu_addr place, xpu_addr from, xpu_addr indices,
@@ -285,7 +285,7 @@ static inline void combine_line(const struct index_params *p, xpu_addr place, xp
             }
             place += TOGETHER * by_place, from += TOGETHER * by_source, indices += TOGETHER * by_index;
         }
-        /* the last elements, and those among which one isn't there */
+        /* the remainder, and elements with an index out of range */
         for (const long end = min(i + TOGETHER, length); i < end; i++) {
             const long given = *XPU_CPTR(index_t, indices), index = given < 0 && WRAPS ? given + extent : given;
             if ((ulong)index < (ulong)extent)
@@ -396,7 +396,7 @@ __kernel void scatter_keys(struct index_params p) {
 /* Elements whose place is p.extent[0] · … wide: its number, of which the last index moves fastest. */
 #define PLACE_START                                                                                          \
     const long s = get_global_id(0);                                                                         \
-    if (s >= p.serial || get_global_id(1) > 0) return; /* short ranges have rows of work-items beside */     \
+    if (s >= p.serial || get_global_id(1) > 0) return; /* short ranges have surplus rows of work-items */     \
     long out = 0, in = 0, at[NI];                                                                            \
     for (int k = 0; k < NI; k++) at[k] = 0;                                                                  \
     MOVE_SERIAL(s);                                                                                          \
@@ -423,7 +423,7 @@ __kernel void scatter_spread(struct index_params p) {
 
 #define WHOLE_RUN 1024
 
-/* How many of the keys in order are less than `key`, or with `and_equal` not greater. */
+/* Number of sorted keys that are less than `key` or, with `and_equal`, less than or equal. */
 static inline long keys_before(__global const long *keys, long count, long key, bool and_equal) {
     long low = 0, high = count;
     while (low < high) {
@@ -436,7 +436,7 @@ static inline long keys_before(__global const long *keys, long count, long key, 
     return low;
 }
 
-/* The work-item's place in the ND-range: an element of the parallel dimensions, and a chunk of the order. */
+/* The work-item's element of the parallel dimensions, and its chunk of the order. */
 #define RUNS_START                                                                                           \
     const long x = get_global_id(0), chunk = get_global_id(1), others = get_global_id(2);                    \
     const long begin = chunk * p.block;                                                                      \
@@ -465,7 +465,7 @@ __kernel void scatter_runs(struct index_params p) {
     __global const long *order = XPU_CPTR(long, p.order) + row * p.serial;
     const long in0 = in;
     long i = begin;
-    if (begin > 0 && keys[begin - 1] == keys[begin]) { /* a run that an earlier chunk begins */
+    if (begin > 0 && keys[begin - 1] == keys[begin]) { /* a run that starts in an earlier chunk */
         const long key = keys[begin];
         if (key == NOWHERE) return;
         const long last = keys_before(keys, p.serial, key, true);
@@ -499,7 +499,7 @@ __kernel void scatter_runs(struct index_params p) {
     }
 }
 
-/* The runs that begin in a chunk and are cut at its end. */
+/* Combines the parts of the runs that begin in a chunk and are split at its end. */
 __kernel void scatter_joints(struct index_params p) {
     RUNS_START
     if (end >= p.serial || keys[end] != keys[end - 1] || keys[end] == NOWHERE) return;
@@ -555,7 +555,7 @@ __kernel void scatter_fixed(struct index_params p) {
 static inline computed from_bits(uint bits) { return WIDEN(T, (RAW(T))bits); }
 static inline uint to_bits(computed v) { return NARROW(T, v); }
 
-/* Swaps the four bytes around the element as a whole; allocations are aligned to more, so they are ours. */
+/* Compare and swap of the dword that contains the element; allocations are aligned, so all of it is accessible. */
 static inline void update(xpu_addr address, computed v) {
     volatile __global uint *word = (volatile __global uint *)(address & ~(xpu_addr)3);
     const uint shift = (uint)(address & 3) * 8;
@@ -571,7 +571,7 @@ static inline void update(xpu_addr address, computed v) {
 }
 
 #elif defined(KIND_c)
-/* Sums only: the real and the imaginary part on their own. */
+/* Sums only: real and imaginary part separately. */
 #if SIZE == 8
 #define PART float
 #else
@@ -607,8 +607,8 @@ static inline void update(xpu_addr address, computed v) { atom_add((volatile __g
 #endif
 static inline void update(xpu_addr address, computed v) {
 #if defined(KIND_f)
-    /* The bits of floats without a sign are in the order of integers, those with one in the reverse order. NaN
-     * wins, and stays whatever its sign: nobody changes it. */
+    /* The bits of positive floats are ordered like integers, those of negative ones in reverse. NaN wins and
+     * is never replaced. */
     const float old = *(volatile __global float *)address;
     if (old != old || (OP == 3 ? v >= old : v <= old)) return;
     if (v != v) v = as_float(OP == 3 ? 0xffc00000u : 0x7fc00000u);
@@ -638,7 +638,7 @@ typedef ulong bits_t;
 #else
 #define AS_VALUE (computed)
 #endif
-/* Of extremes most find that nothing changes, and few are left to contend. */
+/* Most minima and maxima find that nothing changes, so few contend. */
 static inline void update(xpu_addr address, computed v) {
     volatile __global bits_t *word = (volatile __global bits_t *)address;
     bits_t seen = *word, old;

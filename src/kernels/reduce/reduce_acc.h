@@ -77,7 +77,7 @@ static inline acc reduce_combine(acc a, acc b);
 static inline COMPUTED(OUT0) reduce_first(acc a, real n, real p);
 static inline COMPUTED(OUT1) reduce_second(acc a, real n, real p);
 
-/* --- what the formulas may use, beside ZERO, ONE and MUL --- */
+/* --- helpers for the formulas, besides ZERO, ONE and MUL --- */
 #define LAST ((idx)(~(idx)0 ^ ((idx)1 << (sizeof(idx) * 8 - 1)))) /* greater than every index */
 #ifdef IN_COMPLEX
 #define NONZERO(x) ((x).x != 0 || (x).y != 0)
@@ -96,7 +96,7 @@ static inline COMPUTED(OUT1) reduce_second(acc a, real n, real p);
 #define NAN_TO_0(x) (x)
 #endif
 #endif
-/* The bits of a float as a double, without fp64. */
+/* The bits of a double that equals a float, without fp64. */
 #if !defined(IN_FLOAT)
 #define BITS64(x) ((ulong)(x))
 #elif defined(IN_DOUBLE)
@@ -138,8 +138,8 @@ static inline ulong bits_as_double(uint bits) {
 #define ISNAN(x) 0
 #endif
 
-/* Choices are made between plain variables, and conditions joined by | and &: anything else may become a
- * branch, and branches don't become vectors. */
+/* Selections use plain variables, and conditions are combined by | and &: anything else may become a branch,
+ * which prevents vectorization. */
 #ifndef A_COMPLEX
 static inline A MAX(A a, A b) {
     A greater = a > b ? a : b; /* one instruction; b if either is NaN */
@@ -152,7 +152,7 @@ static inline A MIN(A a, A b) {
 #endif
 
 #ifdef KIND_indexed
-/* `step` sees indices grow, so an equal value never replaces one already taken. */
+/* `step` sees increasing indices, so an equal value never replaces the current one. */
 #define FIRST(name, before)                                                                                  \
     static inline acc name##_STEP(acc a, A x, idx i) {                                                       \
         A v = a.v;                                                                                           \
@@ -211,8 +211,8 @@ static inline long offset_of(ulong index, const long *size, const long *stride, 
 #define KEPT_OFFSET(o) offset_of(o, p.size, p.in_stride, 0, KEPT)
 #define OUTER_OFFSET(run) offset_of(run, p.size, p.in_stride, KEPT, KEPT + OUTER)
 
-/* The next run of elements of the inner dimension, from element `from` of `to`: its number, its start in
- * it, its length. */
+/* The next run of elements in the inner dimension, from element `from` to `to`: run index, start in the run,
+ * length. */
 #define NEXT_RUN(run, k, n)                                                                                  \
     ulong run = 0, k = from, n = to - from;                                                                  \
     if (OUTER > 0) {                                                                                         \

@@ -1,12 +1,11 @@
-/* Reduction in portable OpenCL C. See reduce.h for the tasks and reduce_acc.h for the options; LOCAL is
- * the size of a work-group.
- *   reduce_rows     `width` neighbouring work-items (a power of two) share a task: for inner dimensions
- *                   that are contiguous, or for few outputs
- *   reduce_partials the same over partial accumulators, one group an output
- *   reduce_columns  one work-item has COLUMNS outputs, LOCAL apart: for outputs whose inputs lie side by
- *                   side (dimension 0 of the kept ones has no gaps)
- *   reduce_points   one work-item has one output: for any layout
- * The last two serve devices with subgroups too. */
+/* Portable reductions. reduce.h defines tasks, reduce_acc.h the options; LOCAL is the work-group size.
+ *   reduce_rows       `width` consecutive work-items (a power of two) share a task: for contiguous inner
+ *                     dimensions, or few outputs
+ *   reduce_partials   the same over partial accumulators, one work-group per output
+ *   reduce_columns    a work-item has COLUMNS outputs, LOCAL apart: for outputs whose inputs are contiguous
+ *                     (dimension 0 of the kept ones)
+ *   reduce_single     a work-item has one output, for any layout
+ * The last two are also used on devices with subgroups. */
 #include "reduce/reduce_acc.h"
 
 #define BLOCK 128 /* steps into one accumulator before it goes into the total: keeps fp32 sums exact */
@@ -19,7 +18,7 @@ static inline void finish_column(const reduce_params *p, ulong o, ulong chunk, a
         write_outputs(p, o, a);
 }
 
-/* Column c of the work-item is `column + c * LOCAL`; the first `mine` of them exist. */
+/* Column c of the work-item is `column + c * LOCAL`; the first `mine` columns exist. */
 #define COLUMN_LOOP(exists)                                                                        \
     while (from < to) {                                                                            \
         NEXT_RUN(run, k, n)                                                                        \
@@ -89,8 +88,8 @@ __kernel void reduce_points(reduce_params p) {
 
 #else
 
-/* Combines the accumulators of each `width` neighbours; the first of them gets the result. All the
- * group's work-items call it. */
+/* Combines the accumulators of each `width` consecutive work-items; the first one gets the result. Called by
+ * all work-items of the group. */
 #ifdef XPU_WARP
 static inline acc exchange(acc a, uint mask) {
     union {

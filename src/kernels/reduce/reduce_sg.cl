@@ -1,10 +1,10 @@
-/* Reduction by subgroups: the lanes of one subgroup share a task and each keeps some accumulators. No
- * local memory, no barriers. See reduce.h for the tasks and reduce_acc.h for the options; LANES is the
- * subgroup's size. Options of this file:
- *   NAN_APART  reduce_step may lose a NaN, and the result is NaN where there was one: lanes note that by
- *              themselves, which is less work and a shorter chain of it than a choice at every step
- *   BUILD_…    the one kernel that is wanted
- *   LENGTH     p.total, where it is so short that the loop over it is better written out */
+/* Reductions by subgroups: the lanes of a subgroup share a task, each with several accumulators. No local
+ * memory, no barriers. reduce.h defines tasks, reduce_acc.h the options; LANES is the subgroup size. Options
+ * of this file:
+ *   NAN_APART   reduce_step may lose a NaN, and the result is NaN if there was one: lanes record NaNs
+ *               separately, which is less work and a shorter dependency chain than a select in every step
+ *   BUILD_…     the kernel to build
+ *   LENGTH      p.total, if it is so short that the loop over it should be unrolled */
 #include "reduce/reduce_acc.h"
 
 #define SHUFFLE(v) sub_group_shuffle_xor(v, mask)
@@ -35,7 +35,7 @@ static inline acc across_lanes(acc a) {
 #define WORKER_ATTRIBUTES                                                                          \
     __attribute__((intel_reqd_sub_group_size(LANES))) __attribute__((reqd_work_group_size(LOCAL, 1, 1)))
 #define LANE ((uint)get_sub_group_local_id())
-#if LOCAL == LANES /* the number of the subgroup counts as different from lane to lane: no vector loads */
+#if LOCAL == LANES /* the compiler takes the subgroup's index for non-uniform, which prevents vector loads */
 #define WORKER XPU_GROUP(0)
 #else
 #define WORKER (XPU_GROUP(0) * (LOCAL / LANES) + get_sub_group_id())
@@ -85,7 +85,7 @@ WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
             NEXT_RUN(run, k, n)
             xpu_addr base = row + k * (ulong)run_stride + OUTER_OFFSET(run);
             long e = 0;
-#ifdef XPU_IS_CPU /* four streams, for a processor fetches ahead of each by itself */
+#ifdef XPU_IS_CPU /* four streams: the CPU prefetches each of them */
             if (n >= STREAMED) {
                 long quarter = (long)n / (4 * LANES) * LANES;
                 FOUR_STEPS(quarter, LANES, quarter)
@@ -112,9 +112,9 @@ WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
 #endif
 
 #ifdef BUILD_reduce_short_rows
-/* Rows so short that adding up the lanes would take longer than the row: 16 rows at a time, `batch` times,
- * at least 16 rows in all. One dimension reduced, without gaps; no chunks. Each row is read to its end before
- * the next is begun: memory is fastest in order.
+/* Rows so short that the reduction across lanes would take longer than the row: 16 rows at a time, `batch`
+ * times, at least 16 rows in all. One contiguous reduced dimension, no chunks. Rows are read one after the
+ * other: sequential access is fastest.
  *
  * Of 16 vectors, one a row, lane l is to get row l's total. Each step halves the vectors: a lane keeps half
  * of them and hands the other half to the lane that keeps that. All steps together combine 15 vectors, where
@@ -164,7 +164,7 @@ WORKER_ATTRIBUTES __kernel void reduce_short_rows(reduce_params p) {
     long n = p.total;
 #endif
     for (; first < end; first += LANES) {
-        ulong block = min(first, (ulong)p.outputs - LANES); /* the last block does some rows again */
+        ulong block = min(first, (ulong)p.outputs - LANES); /* the last block overlaps the one before it */
         EACH_TOTAL
         EACH_ROW(ROW)
         HALVE(0, 8, 8) HALVE(1, 9, 8) HALVE(2, 10, 8) HALVE(3, 11, 8)
@@ -178,7 +178,7 @@ WORKER_ATTRIBUTES __kernel void reduce_short_rows(reduce_params p) {
 #endif
 
 #ifdef BUILD_reduce_partials
-/* The second stage: the partial accumulators of each output. */
+/* Second stage: combines the partial accumulators of each output. */
 WORKER_ATTRIBUTES __kernel void reduce_partials(reduce_params p) {
     uint lane = LANE;
     ulong o = WORKER;
