@@ -51,9 +51,9 @@ at::MemoryFormat format_of(const Tensor &input, const Tensor &weight) {
 Tensor widened(const Tensor &cpu) {
     return cpu.defined() && openxpu::is_slow_on_host(cpu.scalar_type()) ? cpu.to(at::kFloat) : cpu;
 }
-// The tensor as PyTorch's CPU convolutions take for granted that it lies: without gaps, also by the strides
-// of dimensions of one element. oneDNN reads from those which order the others have, and gives wrong numbers
-// or ends the process; slow_conv2d refuses them.
+// The tensor in the layout that PyTorch's CPU convolutions assume: dense, with regular strides in
+// dimensions of size 1 too. oneDNN derives the layout from those strides; irregular ones give wrong
+// results or a crash. slow_conv2d rejects them.
 Tensor in_order(const Tensor &cpu, at::MemoryFormat format) {
     if (!cpu.defined()) return cpu;
     const Tensor dense = cpu.contiguous(format);
@@ -81,7 +81,7 @@ struct ConvSettings {
     const int64_t groups;
 };
 
-// Everything of a convolution but what follows it.
+// Arguments of a convolution, without post-ops.
 struct Convolution : ConvSettings {
     const Tensor &input, &weight;
     const Tensor bias; // may be undefined
@@ -109,8 +109,7 @@ void convolve(const Convolution &c, const xpu_ending &ending, const Tensor &othe
                                           other.defined() ? &z : nullptr, &y));
 }
 
-// What oneDNN isn't asked for, by PyTorch's own rules: its kernels add bfloat16 to bfloat16 then, as often as
-// there are taps.
+// Cases in which PyTorch doesn't use oneDNN. Its own kernels then accumulate in bfloat16, once per tap.
 bool adds_halves(const ConvSettings &s) {
     if (!at::globalContext().userEnabledMkldnn()) return true;
     for (size_t i = 0; s.transposed && i < s.stride.size(); i++)
@@ -122,7 +121,7 @@ Tensor widened(const Tensor &cpu, const ConvSettings &s) {
     return adds ? cpu.to(at::kFloat) : widened(cpu);
 }
 
-// By PyTorch's CPU operator.
+// Convolution with PyTorch's CPU operator.
 std::array<Tensor, 1> convolution_cpu(const ConvSettings &s, const std::array<Tensor, 3> &x) {
     const auto format = format_of(x[0], x[1]);
     std::optional<Tensor> bias;
@@ -153,9 +152,9 @@ std::array<Tensor, 3> convolution_gradients_cpu(const ConvGradient &g, const std
             narrowed(std::move(bias), type)};
 }
 
-// --- the fused ones ---
+// --- fused convolutions ---
 
-// What at::convolution says of tensors that don't fit each other.
+// The checks and messages of at::convolution.
 void check_shapes(const Convolution &c) {
     const auto input = c.input.sizes(), weight = c.weight.sizes();
     const int64_t dims = c.input.dim();
@@ -208,7 +207,7 @@ Convolution convolution_of(const Tensor &input, const Tensor &weight, const std:
     return c;
 }
 
-// The layout that Inductor takes the result to have: that of the input, channels first where it is both.
+// The result's layout that Inductor assumes: the input's; channels first if it has both.
 at::MemoryFormat fused_format(const Convolution &c) {
     const bool first = c.input.is_contiguous() || c.input.stride(0) == 0 || c.input.dim() == 3;
     return first                ? at::MemoryFormat::Contiguous
@@ -216,7 +215,7 @@ at::MemoryFormat fused_format(const Convolution &c) {
                                 : at::MemoryFormat::ChannelsLast;
 }
 
-// PyTorch's CPU operators, where what follows is a part of oneDNN's convolution.
+// True if oneDNN fuses the post-ops, so that PyTorch's CPU operators are used.
 template <typename Signature> auto host_operator(const char *name, const char *overload) {
     return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload).typed<Signature>();
 }
@@ -229,13 +228,13 @@ bool fuses_on_host(const Convolution &c, const xpu_ending &ending) {
     const bool simple = ending.combine == XPU_COMBINE_NONE
                             ? ending.epilogue < XPU_EPILOGUE_ELU
                             : ending.epilogue == XPU_EPILOGUE_NONE || ending.epilogue == XPU_EPILOGUE_RELU;
-    // a graph does it by itself
+    // a graph records it separately
     return simple && !c.transposed && !openxpu::is_captured(c.device()) &&
            at::globalContext().userEnabledMkldnn() && c.input.dim() > 3 && c.input.numel() > 0 &&
            c.weight.numel() > 0 && (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
 }
 
-// The ending by itself, for what oneDNN doesn't do.
+// Applies post-ops that oneDNN doesn't fuse.
 void end_by_itself(const xpu_ending &ending, const Tensor &other, const Tensor &result) {
     const Tensor combined = other.defined() ? other.expand(result.sizes()) : other;
     const xpu_tensor y = openxpu::tensor_of(result);
@@ -279,7 +278,7 @@ Tensor fused(const Convolution &c, const Unary &unary) {
     return output.contiguous(format);
 }
 
-// `place`: where the result goes, which is `other` then; or null.
+// `place`: the destination, which is also `other`; or null.
 Tensor fused_binary(const Convolution &c, const Tensor &other, std::string_view binary,
                     const std::optional<at::Scalar> &alpha, const Unary &unary, const Tensor *place) {
     xpu_ending ending = openxpu::ending_of(unary.name, unary.scalars, unary.algorithm);
@@ -300,8 +299,8 @@ Tensor fused_binary(const Convolution &c, const Tensor &other, std::string_view 
     const auto lies = format_of(c.input, c.weight);
     std::optional<std::string_view> name;
     if (ending.epilogue != XPU_EPILOGUE_NONE) name = unary.name;
-    // PyTorch fuses channels last of one group; otherwise it adds after the convolution, and its sum with
-    // relu has no bfloat16.
+    // PyTorch fuses channels-last convolutions of one group. Otherwise it adds after the convolution, and
+    // its add with relu doesn't support bfloat16.
     const bool is_plain = lies == at::MemoryFormat::Contiguous || c.groups != 1;
     if (!fuses_on_host(c, ending) || (is_plain && other.scalar_type() == at::kBFloat16)) {
         output = convolve_on_host(c);

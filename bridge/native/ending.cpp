@@ -10,7 +10,7 @@ struct Unary {
     std::string_view name;
     NamedEpilogue epilogue;
 };
-// The scalars' order is PyTorch's and libxpu's alike.
+// PyTorch and libxpu have the same order of scalars.
 constexpr Unary unaries[] = {{"none", {XPU_EPILOGUE_NONE, 0}},
                              {"relu", {XPU_EPILOGUE_RELU, 0}},
                              {"gelu", {XPU_EPILOGUE_GELU, 0}},

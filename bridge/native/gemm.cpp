@@ -37,7 +37,7 @@ namespace {
 using at::Scalar;
 using at::Tensor;
 
-// The last two dimensions as rows and columns, a third before them as the batch.
+// The last two dimensions are rows and columns; a third before them is the batch.
 xpu_matrix matrix_at(void *data, const Tensor &t) {
     const auto strides = t.strides();
     const auto n = strides.size();
@@ -47,11 +47,11 @@ xpu_matrix matrix_of(const Tensor &t) { return matrix_at(openxpu::input_data(t),
 xpu_matrix column_of(const Tensor &t) { return {openxpu::input_data(t), 0, t.stride(0), 0}; }
 xpu_matrix row_of(const Tensor &t) { return {openxpu::input_data(t), 0, 0, t.stride(0)}; }
 
-// What upstream's xpu reads: torch.set_float32_matmul_precision("high") or "medium",
+// tf32 setting, as in PyTorch's XPU build: torch.set_float32_matmul_precision("high") or "medium",
 // torch.backends.mkldnn.matmul.fp32_precision.
 xpu_status submit(const Tensor &out, const xpu_gemm_args &args) {
     xpu_stream *stream = openxpu::current_stream(out);
-    // What multiplies on the host asks for itself, where it matters.
+    // Host libraries query the precision themselves if needed.
     if (args.dtype == XPU_FLOAT32 && !xpu_host_provider_active(xpu_stream_device(stream))) {
         const auto precision =
             at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
@@ -132,7 +132,7 @@ Tensor inner_product(const Tensor &self, const Tensor &other, bool conjugate) {
     return out;
 }
 
-// out = ending(x w.t() + bias) over all rows of x, with `other` for what the ending combines.
+// out = post_ops(x w.t() + bias) over all rows of x; `other` is the operand of the binary post-op.
 Tensor linear(const Tensor &x, const Tensor &w, const std::optional<Tensor> &bias, const xpu_ending &ending,
               const Tensor *other = nullptr) {
     TORCH_CHECK(x.dim() > 0 && w.dim() == 2,
@@ -176,7 +176,7 @@ Tensor linear_pointwise_binary(const Tensor &x, const Tensor &other, const Tenso
     return linear(x, w, bias, {.combine = openxpu::combine_of(binary)}, &other);
 }
 
-// Products of halves with a result in fp32: PyTorch's rule for `out_dtype`.
+// fp16 and bf16 products with an fp32 result: PyTorch's rule for `out_dtype`.
 void check_out_dtype(const Tensor &self, c10::ScalarType out_dtype) {
     TORCH_CHECK(out_dtype == self.scalar_type() ||
                     (out_dtype == at::kFloat &&
@@ -184,8 +184,8 @@ void check_out_dtype(const Tensor &self, c10::ScalarType out_dtype) {
                 "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs");
 }
 
-// PyTorch's own is a plain loop where the processor has no instructions for it, at a fiftieth of the speed of
-// fp64, in which all sums are exact.
+// On CPUs without int8 instructions PyTorch uses a plain loop, 50 times slower than fp64, in which all
+// sums are exact.
 Tensor int8_on_host(const Tensor &self, const Tensor &mat2) {
     const openxpu::HostScope scope(self.device().index());
     const Tensor a = openxpu::as_cpu_input(self), b = openxpu::as_cpu_input(mat2);
@@ -209,7 +209,7 @@ void check_int8(const Tensor &self, const Tensor &mat2) {
 namespace openxpu {
 namespace {
 
-// Gradients and autocast, which compiled code is below, may be on top.
+// Autograd and autocast may be active; compiled code runs below them.
 bool is_dense(const Tensor &tensor, const Tensor &out, int64_t dims) {
     constexpr c10::DispatchKeySet dense(c10::DispatchKey::XPU);
     constexpr auto above = c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
@@ -375,7 +375,7 @@ Tensor int_mm_xpu(const Tensor &self, const Tensor &mat2) {
     return int_mm_out_xpu(self, mat2, result);
 }
 
-// out[n] = the sum of coefficients[n][m] * input[m]; into a given tensor it is added, as on the CPU.
+// out[n] = the sum of coefficients[n][m] * input[m]; accumulated into a passed tensor, as on the CPU.
 Tensor compute_linear_combination_xpu(const Tensor &input, const Tensor &coefficients) {
     TORCH_CHECK(input.dim() > 0 && input.numel() > 0, "Empty tensor not supported");
     TORCH_CHECK(coefficients.dim() == 2 && coefficients.size(1) == input.size(0),

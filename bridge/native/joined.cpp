@@ -49,7 +49,7 @@ const Activation &activation_of(std::string_view name) {
     TORCH_CHECK(false, "joined_linear: no activation ", name);
 }
 
-// x times something: its rows, and where the product goes, row by row.
+// Arguments of a product with left operand x and a row-major result.
 xpu_gemm_args product_of(const Tensor &x, const Tensor &out) {
     return {.dtype = openxpu::dtype_of(x),
             .batch = 1,
@@ -60,8 +60,8 @@ xpu_gemm_args product_of(const Tensor &x, const Tensor &out) {
             .out = {out.mutable_data_ptr(), 0, out.size(1), 1}};
 }
 
-// What weights are: int32 for eight 4-bit integers, with scales and zero points [k / group, n]; int8 or
-// float8, with scales [n]; or numbers of x's dtype.
+// Weights: int32 with eight 4-bit integers each, scales and zero points [k / group, n]; int8 or float8,
+// scales [n]; or unquantized, of x's dtype.
 struct Layers {
     at::ArrayRef<Tensor> weight, scale, zero, bias;
     int64_t group;
@@ -85,7 +85,7 @@ struct Layers {
         return q;
     }
     bool is_stored() const { return is_int4() || is_int8() || is_float8(); }
-    // What xpu_joined is told of them; false where rows don't lie as kernels want them.
+    // Fills in xpu_gemm_fusion; false if rows don't have the layout that the kernels require.
     bool parts(std::array<xpu_gemm_part, PARTS> &to, std::array<xpu_quantised, PARTS> &of) const {
         bool is_along = true;
         for (size_t i = 0; i < weight.size(); i++) {
@@ -116,7 +116,7 @@ struct Layers {
     }
 };
 
-// Also of what tracing has in place of tensors, whose sizes may be symbols.
+// Must also work on fake tensors, whose sizes may be symbolic.
 void check(const Tensor &x, const Layers &all, bool gated, const std::optional<Tensor> &norm,
            const std::optional<Tensor> &residual) {
     const size_t count = all.weight.size();
@@ -188,14 +188,14 @@ void check(const Tensor &x, const Layers &all, bool gated, const std::optional<T
     }
 }
 
-// The RMS norm of rows; `plus_one`: by one more than the weight.
+// RMS norm of rows; with `plus_one` the weight is 1 + the stored one.
 Tensor normed(const Tensor &x, const Tensor &weight, double eps, bool plus_one) {
     if (!plus_one) return at::rms_norm(x, x.size(-1), weight, eps);
     const Tensor wide = at::rms_norm(x.to(at::kFloat), x.size(-1), weight.to(at::kFloat) + 1, eps);
     return wide.to(x.scalar_type());
 }
 
-// One after the other.
+// The unfused fallback: one layer after another.
 Tensor one_by_one(const Tensor &x, const Layers &all, bool gated, const Activation &activation,
                   const std::optional<Tensor> &norm, double eps, const std::optional<Tensor> &residual,
                   bool plus_one) {
@@ -246,13 +246,13 @@ Tensor joined_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
     return out;
 }
 
-// The half behind the other, with its sign: what is multiplied by the sines.
+// rotate_half: the operand that RoPE multiplies by the sines, with its sign.
 Tensor half_turned(const Tensor &x, double first_sign) {
     const int64_t half = x.size(-1) / 2;
     return at::cat({x.slice(-1, half).mul(first_sign), x.slice(-1, 0, half)}, -1);
 }
 
-// What becomes of a token's queries, keys and values. Angles are (1 or rows, depth), norms (depth).
+// RoPE, head norms and caches. Angles are (1 or rows, depth), norms (depth).
 struct Caches {
     int64_t depth;
     const std::optional<Tensor> &cos, &sin;
@@ -308,10 +308,10 @@ void check(const Tensor &x, const Layers &all, const std::optional<Tensor> &norm
                 x.device());
 }
 
-// x @ w.t() of a token's queries, keys and values, one token a row, by heads of `depth`: heads of queries and
-// keys are normed, where there are weights for that, and turned by the angles, keys and values go to
-// `position` of caches of 4 dimensions, whose places count along `dim`, 1 or 2, and heads along the other.
-// Gives the queries.
+// QKV projection x @ w.t() with RoPE and KV-cache write, one token per row, heads of `depth`. Query and
+// key heads get an RMS norm, if there are weights for it, and RoPE.
+// Keys and values are written at `position` of 4D caches: positions along `dim` (1 or 2), heads along the
+// other. Returns the queries.
 Tensor cached_linear(const Tensor &x, at::TensorList weight, at::TensorList scale, at::TensorList zero,
                      at::TensorList bias, int64_t group, const std::optional<Tensor> &norm, double eps,
                      int64_t depth, const std::optional<Tensor> &cos, const std::optional<Tensor> &sin,
@@ -399,8 +399,8 @@ Tensor cached_linear_meta(const Tensor &x, at::TensorList weight, at::TensorList
     return at::empty_symint({x.sym_size(0), weight[0].sym_size(0)}, x.options());
 }
 
-// a, int8 with a scale for each row, times the transpose of w, int8 with a scale for each row: sums of
-// integers, to which scales and the bias are applied once.
+// a times the transpose of w, both int8 with a scale per row. Accumulates in int32; scales and bias are
+// applied once.
 Tensor int8_linear(const Tensor &a, const Tensor &w, const Tensor &row_scale, const Tensor &column_scale,
                    const std::optional<Tensor> &bias, c10::ScalarType dtype) {
     TORCH_CHECK(a.dim() == 2 && w.dim() == 2 && a.size(1) == w.size(1), "int8_linear: activations of ",

@@ -38,16 +38,16 @@ using at::Tensor;
 using openxpu::Scalars;
 using Integers = c10::List<int64_t>;
 
-// --- what stands for numbers ---
+// --- quantization parameters ---
 
 bool is_stored(const Tensor &t) {
     return t.scalar_type() == at::kChar || t.scalar_type() == at::kByte || c10::isFloat8Type(t.scalar_type());
 }
 
-// What was found out about a weight or its zero points, kept with the tensor: it holds until somebody writes
-// there.
+// Cached facts about a weight or its zero points, stored with the tensor; valid until the tensor is
+// modified.
 enum Form { FORM_LINES, FORM_NUMBERS, FORM_ONEDNN, FORMS };
-// A convolution's weight as its kernels read it, for what, and what of that lies where it is looked for.
+// A convolution's weight in the layout of its kernels, the key it was made for, and its tensors.
 struct Formed {
     Tensor weight;
     std::vector<int64_t> how;
@@ -80,14 +80,14 @@ void keep(const Tensor &t, c10::intrusive_ptr<Learnt> known) {
     t.unsafeGetTensorImpl()->set_backend_meta(std::move(known));
 }
 
-// What is known, to which something is added.
+// The cached facts, to be extended.
 c10::intrusive_ptr<Learnt> more_than(const c10::intrusive_ptr<Learnt> &known) {
     auto now = c10::make_intrusive<Learnt>();
     if (known) now->sums = known->sums, now->forms = known->forms;
     return now;
 }
 
-// `w`, whose elements lie in `owner`, as the right operand of a product.
+// `w`, whose memory belongs to `owner`, as the right operand of a product.
 Tensor column_sums(const Tensor &owner, const Tensor &w) {
     const auto known = learnt_of(owner);
     if (known && known->sums.defined()) return known->sums;
@@ -97,7 +97,7 @@ Tensor column_sums(const Tensor &owner, const Tensor &w) {
     return sums;
 }
 
-// A form of the weight `owner`; the last one of each that was made is kept.
+// A converted form of the weight `owner`; the last one of each kind is cached.
 template <class Make>
 Tensor form_of(const Tensor &owner, Form form, std::vector<int64_t> how, std::array<Tensor, 2> held,
                Make make) {
@@ -111,7 +111,7 @@ Tensor form_of(const Tensor &owner, Form form, std::vector<int64_t> how, std::ar
     return weight;
 }
 
-// Are all zero points known to be 0? In a capture nobody can look.
+// True if all zero points are known to be 0. They can't be read in a capture.
 bool are_zero(const Tensor &zero) {
     if (const auto known = learnt_of(zero)) return known->is_zero;
     if (zero.is_xpu() && openxpu::is_captured(zero.device().index())) return false;
@@ -121,7 +121,7 @@ bool are_zero(const Tensor &zero) {
     return now->is_zero;
 }
 
-// Scale and zero point of a tensor: on its device, or, where the host knows them, as numbers.
+// Scale and zero point of a tensor: on its device or, if known on the host, as values.
 struct Parameters {
     Tensor scale, zero;
     double number = 1;
@@ -141,7 +141,7 @@ Parameters parameters(const Tensor &t, const Tensor &scale, const Tensor &zero_p
     return p;
 }
 
-// A scale (and a zero point) for all, or one for each row, or column, of which there are `lines`.
+// One scale (and zero point) for all elements, or one per row or column, of which there are `lines`.
 xpu_quantised quantised(const Tensor &t, const Parameters &p, bool by_row, int64_t lines) {
     const auto one_each = [&](const Tensor &of) {
         TORCH_CHECK(!of.defined() || of.numel() == 1 || of.numel() == lines,
@@ -161,7 +161,7 @@ xpu_quantised quantised(const Tensor &t, const Parameters &p, bool by_row, int64
     return q;
 }
 
-// The numbers, where their elements lie; by rows along dimension 0.
+// Dequantizes in the same layout; rows are along dimension 0.
 Tensor numbers(const Tensor &stored, const Parameters &p) {
     if (!is_stored(stored)) return stored.to(at::kFloat);
     const bool outermost = stored.dim() > 0 && stored.size(0) > 0 &&
@@ -179,7 +179,7 @@ Tensor numbers(const Tensor &stored, const Parameters &p) {
     return out;
 }
 
-// --- what follows ---
+// --- post-ops ---
 
 xpu_ending ending_of(std::string_view name, const Scalars &scalars, std::string_view algorithm) {
     const auto known = openxpu::epilogue_of(name);
@@ -194,7 +194,7 @@ void apply(const xpu_ending &ending, const Tensor &t) {
     openxpu::check(xpu_ending_apply(openxpu::current_stream(t), &ending, nullptr, &x));
 }
 
-// The integers that the numbers become in `out`, or the numbers themselves.
+// Writes the values to `out`, quantized if it is.
 void write(const Tensor &values, double scale, int64_t zero_point, const Tensor &out) {
     const auto type = out.scalar_type();
     const bool is_byte = type == at::kByte;
@@ -226,7 +226,7 @@ struct Unary {
     const Scalars &scalars;
     std::string_view algorithm;
 };
-// Another tensor that is added: into it ("sum"), or not ("add").
+// The binary post-op's tensor: added in place ("sum") or not ("add").
 struct Binary {
     const Tensor &other;
     double scale;
@@ -247,7 +247,7 @@ void check_binary(const Binary &binary, const Output &output, at::IntArrayRef si
                 *output.dtype, " to sum into, got ", out.scalar_type());
 }
 
-// `values` with what follows, lying as `strides` say.
+// `values` with post-ops applied, with these strides.
 Tensor finish(Tensor values, const Tensor &input, const Binary *binary, const Unary &unary,
               const Output &output, at::IntArrayRef strides) {
     if (binary && binary->name != "none") {
@@ -270,7 +270,7 @@ Tensor finish(Tensor values, const Tensor &input, const Binary *binary, const Un
 
 // --- linear layers ---
 
-// The transpose of the weight: nothing is packed.
+// The transposed weight: nothing is packed.
 Tensor prepack_linear(const Tensor &weight, const std::optional<Integers> & /*input_shape*/) {
     Tensor packed = weight.t();
     if (packed.scalar_type() == at::kChar) column_sums(packed, packed);
@@ -283,8 +283,8 @@ bool can_leave(const Tensor &t) {
            type == at::kByte;
 }
 
-// out = what follows x times w: x of [m, k], w of [k, n], whose elements lie in `owner`, out and what is
-// added of [m, n]; in one pass.
+// out = post_ops(x w) in one pass: x [m, k], w [k, n] in the memory of `owner`, out and the added tensor
+// [m, n].
 struct Product {
     const Tensor &x;
     const Parameters &of_x;
@@ -338,7 +338,7 @@ void multiply(const Product &p, const Binary *binary, const Unary &unary, const 
                              sums.defined() ? sums.const_data_ptr<int32_t>() : nullptr, &way));
 }
 
-// The result's rows, where its dtype is one that a product leaves as; else those of numbers.
+// The result's rows, if products can write its dtype; else fp32 rows.
 Tensor multiply_rows(const Tensor &x, const Parameters &of_x, const Tensor &w, const Parameters &of_w,
                      const std::optional<Tensor> &bias, const Binary *binary, const Unary &unary,
                      const Output &output) {
@@ -399,13 +399,13 @@ Tensor linear_binary(const Tensor &x, Scale x_scale, Zero x_zero, const Tensor &
 
 // --- convolutions ---
 
-// A kernel of one pixel, of bytes; and as the right operand of the pixels' product.
+// An 8-bit 1 x 1 kernel, and the same as the right operand of the product over pixels.
 bool is_by_pixel(const Tensor &w) {
     return w.dim() >= 3 && w.scalar_type() == at::kChar && w.numel() == w.size(0) * w.size(1) &&
            w.numel() > 0;
 }
 Tensor pixels_weight(const Tensor &w) { return w.reshape({w.size(0), w.size(1)}).t(); }
-// Whose columns are all of a channel's weights.
+// The weight as a matrix with one column per output channel.
 Tensor channels_weight(const Tensor &w) { return w.flatten(1).t(); }
 
 Tensor prepack_convolution(const Tensor &weight, const Tensor & /*scales*/, double /*input_scale*/,
@@ -417,7 +417,7 @@ Tensor prepack_convolution(const Tensor &weight, const Tensor & /*scales*/, doub
     return weight;
 }
 
-// The layout that Inductor takes the result to have: that of the input, channels first where it is both.
+// The result's layout that Inductor assumes: the input's; channels first if it has both.
 std::vector<int64_t> strides_of_result(const Tensor &x, at::IntArrayRef sizes) {
     const bool first = x.is_contiguous() || x.stride(0) == 0;
     const auto dims = static_cast<int64_t>(sizes.size());
@@ -431,7 +431,7 @@ std::vector<int64_t> strides_of_result(const Tensor &x, at::IntArrayRef sizes) {
     return strides;
 }
 
-// [pixels, channels] of a tensor whose channels lie innermost, or of a single image.
+// [pixels, channels] of a channels-last tensor, or of a single image.
 std::optional<Tensor> pixels_of(const Tensor &t) {
     const Tensor last = t.movedim(1, -1);
     if (last.is_contiguous()) return last.view({-1, t.size(1)});
@@ -439,7 +439,7 @@ std::optional<Tensor> pixels_of(const Tensor &t) {
     return std::nullopt;
 }
 
-// By a product, where a kernel of one pixel goes over pixels as they lie.
+// 1 x 1 convolution as a product over pixels in their memory order.
 std::optional<Tensor> by_product(const Tensor &x, const Parameters &of_x, const Tensor &w,
                                  const Parameters &of_w, const std::optional<Tensor> &bias,
                                  const Integers &stride, const Integers &padding, int64_t groups,
@@ -475,7 +475,7 @@ std::optional<Tensor> by_product(const Tensor &x, const Parameters &of_x, const 
     return out;
 }
 
-// What a convolution is told besides x.
+// Arguments of a convolution, besides x.
 struct Convolution {
     const Tensor &x;
     const Parameters &of_x;
@@ -485,11 +485,12 @@ struct Convolution {
     const Integers &stride, &padding, &dilation;
     int64_t groups;
 
-    // The weight with as many dimensions as x; of one dimension it may have been packed with another.
+    // The weight with x's number of dimensions; a one-dimensional one may have been packed with an extra
+    // dimension.
     Tensor kernel() const { return w.dim() == x.dim() + 1 ? w.squeeze(2) : w; }
 };
 
-// What those who compute it don't look at themselves.
+// Checks that the implementations don't make.
 void check_convolution(const Convolution &c) {
     TORCH_CHECK(c.x.dim() >= 3 && c.x.dim() <= 5, "expected an input of 3 to 5 dimensions, got ", c.x.dim());
     TORCH_CHECK(is_stored(c.w), "expected a weight of int8 or float8, got ", c.w.scalar_type());
@@ -523,7 +524,7 @@ void check_convolution(const Convolution &c) {
                     each_or_one->numel());
 }
 
-// Are its sums those of bytes, less one zero point of x?
+// True if it is an int8 convolution with a single zero point of x.
 bool sums_bytes(const Convolution &c) {
     const auto type = c.x.scalar_type();
     const auto dims = static_cast<size_t>(c.x.dim() - 2);
@@ -534,7 +535,7 @@ bool sums_bytes(const Convolution &c) {
            c.padding.size() == dims && c.dilation.size() == dims;
 }
 
-// By kernels that sum products of bytes, where the device has some that serve the convolution.
+// With int8 kernels, if the device has one for this convolution.
 std::optional<Tensor> by_units(const Convolution &c, const Binary *binary, const Unary &unary,
                                const Output &output) {
     if (binary && binary->name == "none") binary = nullptr;
@@ -587,7 +588,7 @@ std::optional<Tensor> by_units(const Convolution &c, const Binary *binary, const
     return out;
 }
 
-// The weight's numbers, which are kept.
+// The dequantized weight, which is cached.
 Tensor weight_numbers(const Tensor &w, const Tensor &kernel, const Parameters &of_w) {
     std::vector<int64_t> how{of_w.middle, kernel.dim()};
     for (const Tensor *t : {&of_w.scale, &of_w.zero}) {
@@ -616,7 +617,7 @@ Tensor call_cpu(const char *name, const char *overload, torch::jit::Stack stack)
     return stack.back().toTensor();
 }
 
-// With channels innermost, also by the strides of dimensions of one element, from which oneDNN reads.
+// Channels last, with regular strides in dimensions of size 1 too, from which oneDNN derives the layout.
 Tensor with_lines(const Tensor &t) {
     const Tensor last = t.movedim(1, -1).contiguous();
     return last.as_strided(last.sizes(), c10::contiguous_strides(last.sizes())).movedim(-1, 1);
@@ -624,8 +625,8 @@ Tensor with_lines(const Tensor &t) {
 
 double number_of(const Tensor &one) { return openxpu::as_cpu_input(one).item<double>(); }
 
-// Which kernel sums in int32, where the processor has instructions for that: without, oneDNN's sums of 16
-// bits saturate. It takes uint8 alone, and not all that may follow, which is done to its numbers then.
+// oneDNN accumulates in int32 only on CPUs with int8 instructions; without them, its 16-bit sums
+// saturate. It takes uint8 only, and not all post-ops; the others are applied to its result.
 std::optional<Tensor> by_host(const Convolution &c, const Binary *binary, const Unary &unary,
                               const Output &output) {
     if (binary && binary->name == "none") binary = nullptr;
@@ -737,8 +738,8 @@ Tensor convolution_binary(const Tensor &x, Scale x_scale, Zero x_zero, const Ten
 
 using Known = const Tensor &;
 
-// As a function of the dispatcher's stack: others are compared with the CPU's in C++, where an argument is a
-// reference in one version of PyTorch and a value in another.
+// A boxed kernel: unboxed signatures are compared with the CPU's in C++, and an argument is a reference
+// in one version of PyTorch and a value in another.
 template <auto *function>
 void boxed(const c10::OperatorHandle &op, c10::DispatchKeySet keys, torch::jit::Stack *stack) {
     using Pointer = c10::CompileTimeFunctionPointer<std::remove_pointer_t<decltype(function)>, function>;

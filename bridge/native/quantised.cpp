@@ -52,7 +52,7 @@ void check_device(const char *name, const Tensor &t, const Tensor &x) {
                 " is on ", t.device(), " and others are on ", x.device());
 }
 
-// x times the transpose of a weight [n, k], k going fastest, `across` elements a line.
+// x times the transpose of a K-major weight [n, k] with rows of `across` elements.
 Tensor linear(const Tensor &x, void *weight, int64_t n, int64_t across, const xpu_quantised &q) {
     Tensor out = at::empty({x.size(0), n}, x.options());
     const xpu_gemm_args args{.dtype = openxpu::dtype_of(x),
@@ -69,7 +69,7 @@ Tensor linear(const Tensor &x, void *weight, int64_t n, int64_t across, const xp
     return out;
 }
 
-// Eight 4-bit elements to an int32, from the lowest bits on; groups of `group` along k.
+// Eight 4-bit elements per int32, lowest bits first; groups of `group` along k.
 Tensor int4_linear(const Tensor &x, const Tensor &w, int64_t group, xpu_quantised q) {
     check_activation(x, w, at::kInt);
     TORCH_CHECK(group > 0, "expected qGroupSize to be positive, got ", group);
@@ -86,7 +86,7 @@ Tensor int4_linear(const Tensor &x, const Tensor &w, int64_t group, xpu_quantise
 
 bool is_packed(const Tensor &t) { return t.scalar_type() == FLOAT4; }
 
-// One operand's scales as the product takes them: by groups of rows and columns of the operand.
+// One operand's scales for the product: per group of rows and columns of the operand.
 struct Scales {
     Tensor scale;
     int64_t group_rows = 0, group_columns = 0;
@@ -103,20 +103,20 @@ xpu_quantised quantised(const Tensor &t, const Scales &s) {
             .scale_column_stride = s.column_stride,
             .whole_scale = s.whole.defined() ? s.whole.const_data_ptr<float>() : nullptr};
 }
-// Of B, from those of its transpose.
+// Converts the scales of B's transpose to B's.
 Scales turned(Scales s) {
     std::swap(s.group_rows, s.group_columns);
     std::swap(s.row_stride, s.column_stride);
     return s;
 }
 
-// Scales of [rows, columns] groups that lie as the units of others want them: in blocks of 128 rows and 4
-// columns, a block by 32 rows of four rows' four columns.
+// Unswizzles scales of [rows, columns] groups from NVIDIA's layout: blocks of 128 rows by 4 columns, each
+// stored as 32 rows of four rows' four columns.
 Tensor unswizzled(const Tensor &scale, int64_t rows, int64_t columns) {
     const int64_t m = divided_up(rows, 128), n = divided_up(columns, 4);
     return scale.reshape({m, n, 32, 4, 4}).permute({0, 3, 2, 1, 4}).reshape({m * 128, n * 4});
 }
-// A scale for `block` elements of each row.
+// One scale per `block` elements of each row.
 Scales by_blocks(const Tensor &scale, bool swizzled, int64_t rows, int64_t k, int64_t block) {
     const int64_t columns = divided_up(k, block);
     const Tensor plain = swizzled ? unswizzled(scale, rows, columns) : scale.reshape({rows, columns});
@@ -148,7 +148,7 @@ void check_operands(const Tensor &a, const Tensor &b) {
     check_device("mat2", b, a);
 }
 
-// Pairs to a byte lie along k, A's in rows and B's in columns.
+// Two elements per byte, adjacent along k: in A's rows and B's columns.
 void multiply(const Tensor &a, const Tensor &b, const Scales &scale_a, const Scales &scale_b,
               const std::optional<Tensor> &bias, const Tensor &out) {
     const int64_t packed = is_packed(a) ? 2 : 1;
@@ -176,7 +176,7 @@ void multiply(const Tensor &a, const Tensor &b, const Scales &scale_a, const Sca
     openxpu::check_product(xpu_gemm_quantised(openxpu::current_stream(a), &args, &qa, &qb));
 }
 
-// Into what the product can't write itself, too: float8, with a scale of its own.
+// Also converts to dtypes that products can't write: float8, with its own scale.
 void multiply_into(const Tensor &a, const Tensor &b, const Scales &scale_a, const Scales &scale_b,
                    const std::optional<Tensor> &bias, const std::optional<Tensor> &scale_result,
                    const Tensor &out) {
@@ -195,7 +195,7 @@ void multiply_into(const Tensor &a, const Tensor &b, const Scales &scale_a, cons
     out.copy_(wide);
 }
 
-// The forms that _scaled_mm tells apart by the scales' shapes and dtypes.
+// The scaling modes, which _scaled_mm distinguishes by the scales' shapes and dtypes.
 std::pair<Scales, Scales> find_scales(const Tensor &a, const Tensor &b, const Tensor &scale_a,
                                       const Tensor &scale_b) {
     const int64_t m = a.size(0), n = b.size(1), k = a.size(1) * (is_packed(a) ? 2 : 1);
@@ -246,7 +246,7 @@ std::pair<Scales, Scales> find_scales(const Tensor &a, const Tensor &b, const Te
             Scales{scale_b, 128, by_column ? 1 : 128, scale_b.stride(0), scale_b.stride(1)}};
 }
 
-// Those of _scaled_mm_v2 for one operand of `rows` rows along k, which says what they are.
+// The scales of one operand of _scaled_mm_v2, which names the mode; `rows` rows along k.
 Scales read_recipe(const char *name, at::ArrayRef<Tensor> scales, at::IntArrayRef recipe,
                    at::IntArrayRef swizzle, int64_t rows, int64_t k) {
     TORCH_CHECK_VALUE(!recipe.empty() && scales.size() == recipe.size(), "scale_", name,
@@ -300,7 +300,7 @@ Scales read_recipe(const char *name, at::ArrayRef<Tensor> scales, at::IntArrayRe
 
 // --- groups: several products that differ in one size ---
 
-// Each group's end along the size that is divided, from the device, for which this waits.
+// Reads each group's end along the split dimension; waits for the device.
 std::vector<int64_t> ends_of(const Tensor &offs, int64_t size) {
     TORCH_CHECK(offs.dim() == 1, "Offsets tensor must be 1D, but got offs.dim()=", offs.dim(), ".");
     TORCH_CHECK(offs.scalar_type() == at::kInt, "Offsets tensor must be integer (int32) tensor, but got ",
@@ -316,7 +316,7 @@ std::vector<int64_t> ends_of(const Tensor &offs, int64_t size) {
     return ends;
 }
 
-// One of the two operands: how it is cut, and where its scales lie.
+// One of the two operands: how it is split, and the layout of its scales.
 struct Grouped {
     const Tensor &whole, &scale;
     bool is_left;
@@ -324,8 +324,7 @@ struct Grouped {
     Tensor whole_scale = {}; // … and each group one more
     int64_t place = 0;       // of the group's first scale where they lie group behind group
 
-    // Its part of a group that goes from `begin` to `end` along the size that is divided: its own dimension,
-    // or k.
+    // Its slice for a group from `begin` to `end` along the split dimension: its own, or k.
     Tensor part(int64_t group, int64_t begin, int64_t end, bool along_k) const {
         if (whole.dim() == 3) return whole.select(0, group);
         const int64_t elements = along_k ? elements_each() : 1;
@@ -393,8 +392,8 @@ void check_group_scale(const char *name, const Grouped &g, int64_t groups, int64
                 scale.size(1), ".");
 }
 
-// A scale for each row of A and each column of B, or for `block` elements of each, in tiles: one product,
-// which doesn't wait for the groups' sizes.
+// Scales per row of A and column of B, or swizzled per `block` elements: one product, which doesn't wait
+// for the group sizes.
 Tensor multiply_at_once(const openxpu::Groups &groups, const Grouped &left, const Grouped &right) {
     const bool along_k = groups.grouped == XPU_GROUPED_K;
     const auto quantised = [&](const Grouped &g) {
@@ -431,8 +430,8 @@ Tensor multiply_at_once(const openxpu::Groups &groups, const Grouped &left, cons
     return out;
 }
 
-// Scales in tiles are for blocks of 32 elements of float8 or float4, or, of dtype e4m3, of 16 of float4,
-// which has one more for each group then.
+// Swizzled scales: blocks of 32 float8 or float4 elements; or, with e4m3 scales, blocks of 16 float4
+// elements and one global scale per group.
 Tensor multiply_groups(const Tensor &a, const Tensor &b, const Tensor &scale_a, const Tensor &scale_b,
                        const std::optional<Tensor> &offs, const Tensor &whole_a = {},
                        const Tensor &whole_b = {}) {
@@ -478,7 +477,7 @@ Tensor multiply_groups(const Tensor &a, const Tensor &b, const Tensor &scale_a, 
     check_group_scale("scale_b", right, groups, along_k ? groups : 1);
     check_device("mat_b", b, a);
     const auto device = a.device().index();
-    // The host doesn't wait for itself, and reads the weights of a few rows as they are.
+    // On the host there is no wait, and weights are dequantized on the fly for few rows.
     if (offs && (!openxpu::uses_host_kernels(device) || openxpu::is_captured(device)))
         return multiply_at_once(openxpu::Groups(a, b, *offs), left, right);
     std::vector<int64_t> ends;
@@ -510,7 +509,7 @@ void fit_result(const Tensor &a, const Tensor &b, std::optional<c10::ScalarType>
 
 // --- int4 weights, activations rounded to int8 at each call ---
 
-// Scales of [out, in / block] groups.
+// Scales per [out, in / block] group.
 int64_t check_dyn_quant(int64_t block, int64_t in, int64_t out) {
     TORCH_CHECK(in > 0 && out > 0 && in % 2 == 0,
                 "expected sizes above 0 and an even number of in_features, "
@@ -522,7 +521,7 @@ int64_t check_dyn_quant(int64_t block, int64_t in, int64_t out) {
     return in / block;
 }
 
-// Each row's numbers as int8 between its least and its greatest, which have 0 between them.
+// Quantizes each row to int8 between its minimum and maximum, extended to include 0.
 struct RoundedRows {
     Tensor elements, scale, zero;
 };
@@ -550,7 +549,7 @@ void check_single(const char *name, const Tensor &t) {
                 " to be f32/f16/bf16, got ", dtype);
 }
 
-// A B in int8, with a scale for each row and one for each column, or one for all columns.
+// int8 product A B with a scale per row, and one per column or one for all columns.
 Tensor scaled_int8_mm(const Tensor &a, const Tensor &b, const Tensor &row_scale, const Tensor &column_scale) {
     TORCH_CHECK(a.dim() == 2 && b.dim() == 2, "Inputs must be 2D but got A.dim()=", a.dim(),
                 " and B.dim()=", b.dim());
@@ -570,7 +569,7 @@ Tensor scaled_int8_mm(const Tensor &a, const Tensor &b, const Tensor &row_scale,
     const Tensor columns = column_scale.reshape({-1}).to(at::kFloat);
     if (openxpu::uses_host_kernels(a.device().index())) // whose sums in int32 are another kernel's
         return at::_int_mm(a, b).mul(rows.unsqueeze(1)).mul_(columns).to(row_scale.scalar_type());
-    // in fp32: a device without int8 products multiplies numbers, which bf16 would round before
+    // in fp32: a device without int8 products multiplies dequantized values, which bf16 would round first
     Tensor out = at::empty({a.size(0), b.size(1)}, rows.options());
     multiply(a, b, {rows, 1, 0, rows.stride(0), 0},
              columns.numel() == 1 ? Scales{columns} : Scales{columns, 0, 1, 0, columns.stride(0)},
@@ -578,8 +577,8 @@ Tensor scaled_int8_mm(const Tensor &a, const Tensor &b, const Tensor &row_scale,
     return out.to(row_scale.scalar_type());
 }
 
-// a, of any dimensions, times the transpose of b, with a scale for `block` elements of each of a's rows and
-// for squares of as many of b.
+// a (any dimensions) times the transpose of b. Scales: one per `block` elements of a's rows, one per
+// block x block square of b.
 Tensor blockwise_fp8_gemm(const Tensor &a, const Tensor &scale_a, const Tensor &b, const Tensor &scale_b,
                           int64_t block) {
     TORCH_CHECK(c10::isFloat8Type(a.scalar_type()) && c10::isFloat8Type(b.scalar_type()) &&
@@ -613,7 +612,7 @@ TORCH_LIBRARY_IMPL(ao, XPU, m) { m.impl("blockwise_fp8_gemm", blockwise_fp8_gemm
 
 namespace at::native {
 
-// The bytes stay as they are: CUDA's order of tiles serves its units alone.
+// The bytes are unchanged: CUDA's tile order only suits its tensor cores.
 Tensor convert_weight_to_int4pack_xpu(const Tensor &self, int64_t inner_k_tiles) {
     TORCH_CHECK(self.dim() == 2, "in: expected 2D tensor, got ", self.dim(), "D");
     TORCH_CHECK(self.scalar_type() == kByte, "in: expected uint8, got ", self.scalar_type());
@@ -693,7 +692,7 @@ Tensor weight_int8pack_mm_xpu(const Tensor &self, const Tensor &mat2, const Tens
                    .scale_column_stride = scales.stride(0)});
 }
 
-// As the CPU's plain kernel has it: bytes of two elements, then the scales, all as fp32.
+// The format of the CPU's reference kernel: bytes of two elements each, then the scales, all as fp32.
 Tensor dyn_quant_pack_4bit_weight_xpu(const Tensor &weights, const Tensor &scales,
                                       const std::optional<Tensor> &bias, int64_t block, int64_t in,
                                       int64_t out) {
