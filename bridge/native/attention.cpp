@@ -48,14 +48,14 @@ double scale_of(const Tensor &query, std::optional<double> scale) {
     return scale ? *scale : 1 / std::sqrt(static_cast<double>(query.size(-1)));
 }
 
-// PyTorch's CPU flash kernel: no dropout. It hides later keys by -infinity before it scales, so that the
-// scale must be positive for causal attention.
+// PyTorch's CPU flash kernel: no dropout. It masks later keys with -infinity before scaling, so causal
+// attention needs a positive scale.
 bool on_host(const Tensor &query, double dropout, bool causal, std::optional<double> scale) {
     const bool hides = !causal || scale_of(query, scale) > 0;
     return dropout == 0 && hides && openxpu::uses_host_kernels(query.device().index());
 }
 
-// A fake tensor in a meta kernel says that it lies on meta: it is asked for on the current device.
+// A fake tensor in a meta kernel reports the device meta: use the current device.
 c10::DeviceIndex index_of(const Tensor &tensor) {
     return tensor.is_xpu() ? tensor.device().index() : openxpu::current_device();
 }
@@ -69,7 +69,7 @@ bool heads_fit(sdp::sdp_params const &p, bool debug) {
     return fit;
 }
 
-// PyTorch's own check for the CPU wants no gradient, and 2 or 4 dimensions.
+// PyTorch's check for the CPU requires a mask without gradient, of 2 or 4 dimensions.
 bool mask_spreads(sdp::sdp_params const &p, bool debug) {
     if (!p.attn_mask) return true;
     const auto mask = p.attn_mask->sym_sizes();
@@ -112,19 +112,17 @@ constexpr std::array fused_backends{
     Fused{SDPBackend::flash_attention, "Flash attention", &at::Context::userEnabledFlashSDP},
     Fused{SDPBackend::efficient_attention, "Memory efficient", &at::Context::userEnabledMemEfficientSDP}};
 
-// The order that PyTorch starts with: it has the overrideable backend, which is xpu's own, last.
+// PyTorch's initial order: the overrideable backend, which is xpu's own, is last.
 const auto initial_order = at::globalContext().sDPPriorityOrder();
 
-// PyTorch's CPU kernel has no dropout and gives no gradient of a mask, and libxpu's takes longer on a
-// processor than all products of the math backend do. It needs less memory, though, and is there to be asked
-// for.
+// PyTorch's CPU kernel lacks dropout and the gradient of a mask. On a CPU libxpu's kernel is slower than
+// the products of the math backend. It needs less memory, though, and can be selected.
 bool is_slow_fused(sdp::sdp_params const &p) {
     const bool mask_learns = p.attn_mask && p.attn_mask->requires_grad() && at::GradMode::is_enabled();
     return (mask_learns || p.dropout > 0) && openxpu::uses_host_kernels(index_of(p.query));
 }
 
-// As CUDA chooses: the first of the enabled backends that takes these tensors, in the order that the user
-// set.
+// Like CUDA: the first enabled backend that supports these tensors, in the user's order.
 SDPBackend choose(sdp::sdp_params const &p) {
     auto &context = at::globalContext();
     const bool math = context.userEnabledMathSDP();
@@ -163,7 +161,7 @@ Tensor expanded(const Tensor &bias, const Tensor &query, const Tensor &key) {
     return bias.defined() ? bias.expand({query.size(0), query.size(1), query.size(2), key.size(2)}) : bias;
 }
 
-// A bias or its gradient with 4 dimensions, of size 1 where it is the same for all.
+// A bias or its gradient with 4 dimensions, of size 1 where it is broadcast.
 Tensor with_all_dimensions(Tensor bias) {
     while (bias.dim() < 4) bias = bias.unsqueeze(0);
     return bias;
@@ -176,14 +174,15 @@ Tensor number(uint64_t value) {
 }
 uint64_t number(const Tensor &t) { return t.defined() ? static_cast<uint64_t>(t.item<int64_t>()) : 0; }
 
-// Four numbers a row of four scores: the counter within the row is the row's own.
+// Four random numbers per four scores of a row; each row has its own counter.
 void reserve_random(c10::DeviceIndex device, xpu_attention &args) {
     openxpu::check(xpu_graph_reserve(openxpu::current_stream(device),
                                      openxpu::generator_of(std::nullopt, device), 4, &args.seed,
                                      &args.offset));
 }
 
-// The numbers in (0, 1] above `dropout` of which dropout keeps an element of a tensor of this shape.
+// The random numbers in (0, 1] of dropout for a tensor of this shape; an element is kept if its number is
+// above `dropout`.
 Tensor &fill_dropout_numbers(Tensor &numbers, uint64_t seed, uint64_t offset) {
     auto generator = at::globalContext().defaultGenerator(numbers.device()).clone();
     generator.set_current_seed(seed);
@@ -202,7 +201,7 @@ Tensor probabilities(const Tensor &query, const Tensor &key, double dropout, boo
     return at::where(fill_dropout_numbers(numbers, seed, offset) > dropout, p, -p).to(query.scalar_type());
 }
 
-// out with the query's dimensions in the query's order in memory, as the operators' meta functions have it.
+// An output with the query's sizes and memory order, as in the operators' meta functions.
 Tensor empty_out(const Tensor &query, int64_t depth) {
     if (query.size(3) == depth) return at::empty_like(query);
     std::array<int64_t, 4> order{0, 1, 2, 3};
@@ -211,10 +210,11 @@ Tensor empty_out(const Tensor &query, int64_t depth) {
     return at::empty_permuted({query.size(0), query.size(1), query.size(2), depth}, order, query.options());
 }
 
-// The tensor as B x L x H x D in memory: what the efficient operator's meta functions promise.
+// The tensor with memory order B x L x H x D, as in the efficient operator's meta functions.
 Tensor by_sequence(const Tensor &x) { return x.transpose(1, 2).contiguous().transpose(1, 2); }
 
-// What libxpu is told of one attention. It points into itself and into the tensors' sizes and strides.
+// libxpu's arguments for one attention. Contains pointers to itself and to the tensors' sizes and
+// strides.
 struct Lowered {
     Lowered(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &wide_bias,
             const Tensor &out, const Tensor &logsumexp, double dropout, bool causal,
@@ -242,9 +242,9 @@ struct Lowered {
     xpu_tensor q_, k_, v_, o_, l_, b_{};
 };
 
-// The first `depth` of each row's elements with the strides of empty_out(like, depth): what the operators'
-// meta functions promise compiled programs. PyTorch's CPU kernels lay their results out as [batch, sequence,
-// heads, depth] whatever they are given.
+// The first `depth` elements of each row, with the strides of empty_out(like, depth), which the
+// operators' meta functions promise to compiled programs. PyTorch's CPU kernels always return [batch,
+// sequence, heads, depth].
 Tensor laid_out_as(const Tensor &like, int64_t depth, Tensor result) {
     if (result.size(3) != depth) result = result.narrow(3, 0, depth);
     if (result.strides() == like.strides() && result.sizes() == like.sizes() &&
@@ -257,12 +257,12 @@ Tensor laid_out_as(const Tensor &like, Tensor result) {
     return laid_out_as(like, like.size(3), std::move(result));
 }
 
-// What PyTorch's CPU kernels need beside tensors.
+// Arguments of PyTorch's CPU kernels, besides tensors.
 struct AttentionSettings {
     bool causal;
     double scale;
 };
-// They want heads of one depth: the tensor with zeros behind each row, which add nothing.
+// They require equal head sizes: pads each row with zeros.
 Tensor of_depth(int64_t depth, const Tensor &cpu) {
     return cpu.size(3) == depth ? cpu : at::constant_pad_nd(cpu, {0, depth - cpu.size(3)});
 }
@@ -270,9 +270,8 @@ std::optional<Tensor> mask_of(const Tensor &bias) {
     return bias.defined() ? std::optional(bias) : std::nullopt;
 }
 
-// They lay results out as [batch, sequence, heads, depth]. With one head that is how the result of a
-// contiguous query should lie, so there the heads count as batch entries. Nothing, where strides or a mask
-// don't allow it.
+// They return [batch, sequence, heads, depth]. With one head, that is the layout required for a
+// contiguous query; so heads are treated as batch entries. Empty if strides or a mask don't allow it.
 template <size_t N>
 std::optional<std::array<Tensor, N>> one_head(const std::array<Tensor, N> &x, const Tensor &query,
                                               const Tensor &key) {
@@ -292,7 +291,7 @@ std::optional<std::array<Tensor, N>> one_head(const std::array<Tensor, N> &x, co
     }
     return result;
 }
-// Back to the heads that there are.
+// Restores the original heads.
 Tensor with_heads(const Tensor &result, const Tensor &like) {
     at::DimVector size(result.sizes());
     size[0] = like.size(0), size[1] = like.size(1);
@@ -309,7 +308,7 @@ std::array<Tensor, 2> attention_cpu(const AttentionSettings &s, const std::array
     if (merged) return {with_heads(out, given[0]), with_heads(logsumexp, given[0])};
     return {std::move(out), std::move(logsumexp)};
 }
-// Of the result's gradient, query, key, value, result, logsumexp and mask.
+// Inputs: the result's gradient, query, key, value, result, logsumexp, mask.
 std::array<Tensor, 3> attention_gradients_cpu(const AttentionSettings &s,
                                               const std::array<Tensor, 7> &given) {
     const auto merged = one_head(given, given[1], given[2]);
@@ -345,7 +344,7 @@ Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, co
 
 using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>; // the last is what grad_bias was
 
-// Those of query, key and value, and that of the bias into `grad_bias` where it is defined.
+// Gradients of query, key and value; that of the bias goes to `grad_bias` if defined.
 Gradients attend_backward(const Tensor &grad_out, const Tensor &query, const Tensor &key, const Tensor &value,
                           const Tensor &bias, const Tensor &grad_bias, const Tensor &out,
                           const Tensor &logsumexp, double dropout, bool causal, const Tensor &seed,
@@ -379,7 +378,7 @@ Gradients attend_backward(const Tensor &grad_out, const Tensor &query, const Ten
     return {grad_query, grad_key, grad_value, grad_bias};
 }
 
-// B x L x H x D as B x H x L x D; rows of sequences behind each other, total x H x D, as one item.
+// Views B x L x H x D as B x H x L x D, and packed sequences, total x H x D, as one batch item.
 Tensor by_head(const Tensor &x) { return x.dim() == 3 ? x.transpose(0, 1).unsqueeze(0) : x.transpose(1, 2); }
 
 uint64_t random_number(const Tensor &state, int64_t i) {
@@ -388,7 +387,7 @@ uint64_t random_number(const Tensor &state, int64_t i) {
                : 0;
 }
 
-// What libxpu is told for PyTorch's _flash_attention_forward and its backward.
+// libxpu's arguments for PyTorch's _flash_attention_forward and its backward.
 struct Flash {
     Flash(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &out,
           const Tensor &logsumexp, const Tensor &cum_q, const Tensor &cum_k, int64_t max_q, int64_t max_k,
@@ -400,7 +399,7 @@ struct Flash {
                                             this->logsumexp, dropout, causal, scale)) {
         auto &args = lowered->args;
         args.left = left.value_or(-1), args.right = right.value_or(-1);
-        // Causal attention ends at the bottom right here; that is the same where lengths are equal.
+        // The causal mask is aligned bottom right; for equal lengths that makes no difference.
         args.window =
             args.left >= 0 || args.right >= 0 || (causal && this->query.size(2) != this->key.size(2));
         if (!cum_q.defined()) return;
@@ -419,8 +418,8 @@ struct Flash {
     std::unique_ptr<Lowered> lowered;
 };
 
-// _flash_attention_forward: rows before heads, sequences of different lengths, windows. Boxed, since
-// PyTorch's versions have different numbers of arguments.
+// _flash_attention_forward: rows before heads, packed sequences, windows. Boxed, as the number of
+// arguments depends on PyTorch's version.
 void flash_forward(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
     const auto &schema = op.schema();
     const auto count = schema.arguments().size();
@@ -521,7 +520,7 @@ sdp_flash_backward_xpu(const Tensor &grad_out, const Tensor &query, const Tensor
     return {q, k, v};
 }
 
-// The gradients of flash_forward. PyTorch passes on what that returned.
+// The gradients of flash_forward. PyTorch passes its results.
 std::tuple<Tensor, Tensor, Tensor>
 flash_backward_xpu(const Tensor &grad_out, const Tensor &query, const Tensor &key, const Tensor &value,
                    const Tensor &out, const Tensor &logsumexp, const Tensor &cum_seq_q,
@@ -556,7 +555,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> sdp_efficient_xpu(const Tensor &query
                                                              bool compute_log_sumexp, double dropout_p,
                                                              bool is_causal, std::optional<double> scale) {
     auto a = attend(query, key, value, attn_bias.value_or(Tensor()), dropout_p, is_causal, scale);
-    // Its rows are padded to 32 elements, or not wanted at all.
+    // Its rows are padded to 32 elements, or it is not requested.
     const int64_t rows = query.size(2), wanted = compute_log_sumexp ? (rows + 31) / 32 * 32 : 0;
     if (wanted != rows) a.logsumexp = at::constant_pad_nd(a.logsumexp, {0, wanted - rows}, INFINITY);
     return {by_sequence(a.out), a.logsumexp, a.seed, a.offset};
@@ -583,7 +582,7 @@ sdp_efficient_backward_xpu(const Tensor &grad_out, const Tensor &query, const Te
 
 namespace {
 
-// What xFormers' operator is told beside tensors: which keys a query sees.
+// xFormers' mask arguments: which keys a query sees.
 struct Sight {
     bool causal;       // the last query sees all keys; or, `from_top`, query i keys 0 … i
     bool from_top;     // with as many queries as keys the same
@@ -598,7 +597,7 @@ struct Sight {
     }
 };
 
-// Does the operator of query, key and value alone do it?
+// True if the operator with only query, key and value suffices.
 bool is_plain(const Sight &sight, const Tensor &query, const Tensor &key, const Tensor &starts) {
     const bool square = query.size(1) == key.size(1);
     return !starts.defined() && sight.left < 0 && (!sight.causal || sight.from_top || square);
@@ -619,7 +618,8 @@ void check_flash(const Sight &sight, const Tensor &query, const Tensor &key, con
 
 Tensor rows_of(const Tensor &x, const Tensor &starts) { return starts.defined() ? x.squeeze(0) : x; }
 
-// Between one row of sums for all sequences, [heads, total], and [sequences, heads, longest, padded to 32].
+// Converts logsumexp between packed [heads, total] and padded [sequences, heads, longest rounded up to
+// 32].
 Tensor padded_sums(const Tensor &sums, const Tensor &starts, int64_t longest) {
     const auto begin = starts.cpu();
     const auto *at = begin.const_data_ptr<int32_t>();
@@ -752,16 +752,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_attention_backward_xpu(
 
 namespace {
 
-// Whether a gradient of torch.func's is asked for: a dimension of vmap may lie below it, for which the fused
-// operator has no rule.
+// True if torch.func computes a gradient: it may be over vmap, for which the fused operator has no rule.
 bool is_transformed(const Tensor &query, const Tensor &key, const Tensor &value,
                     const std::optional<Tensor> &mask) {
     const auto keys = query.key_set() | key.key_set() | value.key_set();
     return (mask ? keys | mask->key_set() : keys).has(c10::DispatchKey::FuncTorchGradWrapper);
 }
 
-// F.scaled_dot_product_attention. PyTorch's own asks a table that has no column for xpu in a CPU build; this
-// one asks fused_sdp_choice_xpu. It stands above autograd, which sees the operator that it calls.
+// F.scaled_dot_product_attention. PyTorch's own uses a dispatch table without xpu in a CPU build; this
+// one calls fused_sdp_choice_xpu. It is registered above autograd, which sees the operator that it calls.
 Tensor scaled_dot_product_attention_xpu(const Tensor &query, const Tensor &key, const Tensor &value,
                                         const std::optional<Tensor> &attn_mask, double dropout_p,
                                         bool is_causal, std::optional<double> scale, bool enable_gqa) {
@@ -787,7 +786,7 @@ Tensor scaled_dot_product_attention_xpu(const Tensor &query, const Tensor &key, 
             mask = at::zeros_symint(mask->sym_sizes(), query.options())
                        .masked_fill_(mask->logical_not(), -INFINITY);
     }
-    // Asked directly: through the dispatcher the question would become part of traced programs.
+    // Called directly: through the dispatcher the query would become part of traced programs.
     if (!is_transformed(query, key, value, mask) &&
         choose({query, key, value, mask, dropout_p, is_causal, enable_gqa}) != SDPBackend::math)
         return std::get<0>(at::_scaled_dot_product_fused_attention_overrideable(
@@ -808,7 +807,7 @@ int64_t fused_sdp_choice_meta(const Tensor &query, const Tensor &key, const Tens
 
 } // namespace
 
-// torch.compile and fake tensors ask for the choice without data; PyTorch's own answer comes from that table.
+// torch.compile and fake tensors request the choice without data; PyTorch's own function uses that table.
 TORCH_LIBRARY_IMPL(aten, Meta, m) { m.impl("_fused_sdp_choice", fused_sdp_choice_meta); }
 TORCH_LIBRARY_IMPL(aten, XPU, m) {
     m.impl("scaled_dot_product_attention", scaled_dot_product_attention_xpu);
