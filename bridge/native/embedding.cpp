@@ -35,7 +35,7 @@ void add_rows(const Tensor &out, const Tensor &index, const Tensor &source) {
     TORCH_CHECK_INDEX(!fault.state, "index out of range in self");
 }
 
-// Sums of halves are kept in fp32.
+// fp16 and bf16 accumulate in fp32.
 bool is_half(const Tensor &tensor) {
     return tensor.scalar_type() == kHalf || tensor.scalar_type() == kBFloat16;
 }
@@ -53,7 +53,7 @@ xpu_bags bags_like(const Tensor &weight, const Tensor &indices, int64_t bags, in
             .left_out = padding_idx < 0 ? -1 : padding_idx};
 }
 
-// The same layout, but for rows without gaps.
+// The same tensor with contiguous rows.
 Tensor with_dense_rows(const Tensor &weight) {
     return weight.size(1) <= 1 || weight.stride(1) == 1 ? weight : weight.contiguous();
 }
@@ -62,7 +62,8 @@ void check_bag_fault(const xpu_fault &fault) {
     TORCH_CHECK_INDEX(!fault.state, "index out of range in self");
 }
 
-// Sums of `grad`'s rows by index (of bag[i], if there are bags), as fast on few indices as on many.
+// Sums the rows of `grad` (row bag[i], if there are bags) by index; the speed doesn't depend on the
+// number of distinct indices.
 Tensor rows_gradient(const Tensor &grad, const Tensor &index, int64_t rows, int64_t padding_idx,
                      bool by_frequency, const Tensor &bag, const Tensor &sizes, const Tensor &factors) {
     auto weight = at::zeros({rows, grad.size(1)}, grad.options());
@@ -114,7 +115,7 @@ Tensor &embedding_renorm_xpu_(Tensor &self, const Tensor &indices, double max_no
     checkScalarTypes("embedding_renorm_", indices_arg, {kLong, kInt});
     const auto index = indices.contiguous().view(-1);
     if (index.numel() == 0) return self;
-    // Rows named twice are scaled from the same original, so both writes say the same.
+    // Duplicate rows are scaled from the same original, so both writes are equal.
     const auto rows = self.index_select(0, index);
     const auto norms = rows.norm(norm_type, {1}, true);
     const auto scale = at::where(norms > max_norm, max_norm / (norms + 1e-7), at::ones({}, norms.options()));
@@ -152,7 +153,7 @@ embedding_bag_xpu(const Tensor &weight, const Tensor &indices_given, const Tenso
                 "embedding_bag: per_sample_weights should have the same shape as indices");
     const auto out = at::empty({bags, width}, weight.options());
     const auto bag = at::empty({count}, indices.options());
-    // as many as offsets, says PyTorch's meta function, also where the last one is an end
+    // as many as offsets, as in PyTorch's meta function, even if the last one is an end
     auto sizes = at::empty({offsets.size(0)}, indices.options());
     if (include_last_offset) sizes.zero_();
     const auto chosen = at::empty({mode == bag_max ? bags : 0, width}, indices.options());

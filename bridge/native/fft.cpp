@@ -20,14 +20,14 @@ using Dims = std::vector<int64_t>;
 using at::IntArrayRef;
 using at::Tensor;
 
-// Is this PyTorch's CPU kernel's, on host devices or for want of double precision?
+// True if PyTorch's CPU kernel is used: on host devices, or for fp64 on devices without it.
 bool transforms_on_host(const Tensor &self) {
     const auto device = self.device().index();
     return works_as_processor(device) ||
            (c10::toRealValueType(self.scalar_type()) == at::kDouble && !properties_of(device).has_fp64);
 }
 
-// What the CPU's kernel gives; halves are transformed in single precision, whatever their size.
+// The CPU kernel's result; fp16 is transformed in fp32 at any size.
 template <typename... Settings>
 Tensor transform_on_host(const char *name, const Tensor &self, const Settings &...settings) {
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
@@ -39,13 +39,13 @@ Tensor transform_on_host(const char *name, const Tensor &self, const Settings &.
     return half ? result.to(result.is_complex() ? at::kComplexHalf : at::kHalf) : result;
 }
 
-// --- layouts: those of PyTorch's own transforms, which torch.compile foresees ---
+// --- layouts: as in PyTorch's own transforms, which torch.compile assumes ---
 
 void sort_by_stride(Dims &dims, IntArrayRef strides) {
     std::stable_sort(dims.begin(), dims.end(), [&](int64_t a, int64_t b) { return strides[a] > strides[b]; });
 }
 
-// The order in memory that a transform of `dims` leaves: those come last, before them the others by their
+// The memory order after a transform of `dims`: these are last; the others precede them in order of
 // strides.
 Dims order_after(IntArrayRef strides, IntArrayRef dims) {
     Dims order;
@@ -56,7 +56,7 @@ Dims order_after(IntArrayRef strides, IntArrayRef dims) {
     return order;
 }
 
-// Takes from `dims` what is transformed next, three at the most.
+// Removes the dimensions to be transformed next from `dims`, at most three.
 Dims next_dims(Dims &dims, IntArrayRef strides) {
     sort_by_stride(dims, strides);
     const auto begin = dims.end() - std::min<ptrdiff_t>(dims.size(), 3);
@@ -84,7 +84,7 @@ double scale_of(int64_t normalization, IntArrayRef sizes, IntArrayRef dims) {
     }
 }
 
-// Libxpu has one dtype for real numbers and for the parts of complex ones.
+// libxpu uses one dtype for real elements and for the parts of complex ones.
 xpu_tensor numbers_of(const Tensor &tensor, void *data) {
     return {.data = data,
             .dtype = dtype_of(c10::toRealValueType(tensor.scalar_type())),
@@ -127,7 +127,7 @@ Tensor _fft_c2c_xpu(const Tensor &self, IntArrayRef dim, int64_t normalization, 
                      XPU_FFT_COMPLEX, !forward, scale_of(normalization, self.sizes(), dim));
 }
 
-// By its last dimension, then the others, no more than three of which PyTorch's own do at once.
+// The last dimension first, then the others, at most three at a time, like PyTorch's own.
 Tensor _fft_r2c_xpu(const Tensor &self, IntArrayRef dim, int64_t normalization, bool onesided) {
     TORCH_CHECK(self.is_floating_point(), "expected a real tensor, got ", self.scalar_type());
     const auto type = toComplexType(self.scalar_type());

@@ -60,7 +60,7 @@ using openxpu::check;
 
 namespace {
 
-// An input or a scalar of the operation: exactly one of the members says where it comes from.
+// An input or scalar of the operation; exactly one member is set.
 struct Operand {
     std::optional<TensorList> tensors = {};
     std::optional<ArrayRef<Scalar>> numbers = {};
@@ -74,7 +74,7 @@ Operand one(const Tensor &element) { return {.element = &element}; }
 
 using Operands = std::initializer_list<Operand>;
 
-// Does every tensor fit into a single launch, and the operation to their dtype?
+// True if all tensors fit a single launch, and the operation supports their dtype.
 bool is_fast(xpu_pointwise_op op, ArrayRef<TensorList> lists, ArrayRef<Scalar> scalars = {},
              bool promotes = false) {
     const auto type = lists[0][0].scalar_type();
@@ -128,7 +128,7 @@ void run(xpu_pointwise_op op, TensorList outputs, Operands operands) {
                       static_cast<int64_t>(outputs.size())));
 }
 
-// Autograd sees by the version that a tensor was changed; lists have no caller that counts it.
+// Increments the version counters, by which autograd detects in-place changes; for lists no caller does.
 void run_in_place(xpu_pointwise_op op, TensorList self, Operands operands) {
     run(op, self, operands);
     for (const auto &tensor : self) tensor.unsafeGetTensorImpl()->bump_version();
@@ -142,7 +142,7 @@ std::vector<Tensor> run_new(xpu_pointwise_op op, TensorList self, Operands opera
     return outputs;
 }
 
-// A tensor of no dimension as an operand: by address when it lies on the device in the right dtype.
+// A 0-dimensional tensor as an operand: by address if it is on the device with the right dtype.
 bool is_element(const Tensor &tensor, TensorList self) {
     return tensor.dim() == 0 && tensor.device() == self[0].device() &&
            tensor.scalar_type() == self[0].scalar_type();
@@ -197,7 +197,8 @@ XPU_UNARY(round, ROUND, false)
 XPU_UNARY(sign, SIGN, false)
 XPU_UNARY(trunc, TRUNC, false)
 
-// Defines NAME and NAME_: ARGUMENTS are those after self, PASSED the same as they go to the slow kernels.
+// Defines NAME and NAME_. ARGUMENTS: parameters after self; PASSED: the same, as passed to the slow
+// kernels.
 #define XPU_BOTH(NAME, SLOW, ARGUMENTS, PASSED, CHECKED, OP, FAST, OPERANDS)                                 \
     std::vector<Tensor> foreach_##NAME##_xpu ARGUMENTS {                                                     \
         check_foreach_api_restrictions CHECKED;                                                              \
@@ -212,7 +213,7 @@ XPU_UNARY(trunc, TRUNC, false)
 #define XPU_LIST(...) {__VA_ARGS__}
 #define XPU_FAST(OP, ...) is_fast(XPU_POINTWISE_##OP, __VA_ARGS__)
 
-// a op number, a op b, a op numbers[i]; EXTRA is the scalar that add and sub have besides.
+// a op scalar, a op b, a op scalars[i]; EXTRA is the additional scalar of add and sub.
 #define XPU_BINARY(name, OP, promotes, ...)                                                                  \
     XPU_BOTH(name##_scalar, foreach_tensor_##name##_scalar_kernel_slow,                                      \
              (TensorList self, const Scalar &scalar), (self, scalar), (self), OP,                            \
@@ -291,7 +292,7 @@ XPU_BOTH(lerp_scalarlist, foreach_tensor_lerp_scalarlist_kernel_slow,
          (self, tensors1, scalars), LERP_SCALAR, (XPU_FAST(LERP_SCALAR, {self, tensors1}, scalars, true)),
          (list(self), list(tensors1), each(scalars)))
 
-// Integers have rules of their own for negative exponents: one at a time.
+// Integers have special rules for negative exponents: one tensor at a time.
 XPU_BOTH(pow_list, foreach_tensor_pow_list_kernel_slow, (TensorList self, TensorList exponent),
          (self, exponent), (self, exponent), POW, (XPU_FAST(POW, {self, exponent}, {}, true)),
          (list(self), list(exponent)))

@@ -33,7 +33,7 @@ xpu_scatter_order scatter_order() {
 
 namespace {
 
-// The iterator's operands as memory: dtypes by size for output and input, int64 for the index tensors.
+// The iterator's operands for copying: output and input with a dtype of their size, index tensors int64.
 xpu_iter moving_iter(at::TensorIteratorBase &iter, bool values) {
     TORCH_CHECK_NOT_IMPLEMENTED(iter.ntensors() <= 2 + XPU_MAX_INDICES, "indexing with more than ",
                                 XPU_MAX_INDICES, " index tensors on xpu");
@@ -67,10 +67,11 @@ void check_fault(const xpu_fault &fault) {
                       " with size ", fault.extent);
 }
 
-// An iteration over `positions` in flat memory: `flat` is one tensor, `other` has the shape of positions.
+// An iteration over flat offsets `positions`: into the tensor `flat`, with `other` of the same shape as
+// positions.
 xpu_iter flat_iter(const at::Tensor &flat, const at::Tensor &other, const at::Tensor &positions,
                    bool flat_is_out, xpu_indexed *indexed) {
-    // The tensor chosen from stands still: all strides 0.
+    // The indexed tensor has stride 0 in all dimensions.
     const auto still = flat.as_strided(positions.sizes(), c10::DimVector(positions.dim(), 0));
     auto config = at::TensorIteratorConfig();
     config.set_check_mem_overlap(false).check_all_same_dtype(false).resize_outputs(false);
@@ -119,8 +120,8 @@ namespace at::native {
 using namespace openxpu;
 using openxpu::check;
 
-// What make_info needs and libtorch doesn't export: the indexed dimensions of `src` become one group, along
-// which it stands still, and the index tensors are spread to the same number of dimensions.
+// Needed by make_info and not exported by libtorch: the indexed dimensions of `src` become one group with
+// stride 0, and index tensors are expanded to the same number of dimensions.
 AdvancedIndex::AdvancedIndex(const Tensor &src, TensorList indices_list) {
     const auto element = src.element_size();
     int64_t before = 0, after = 0, chosen = 0;
@@ -177,7 +178,7 @@ Tensor &index_put_impl_xpu_(Tensor &self, const torch::List<std::optional<Tensor
         const auto [possible, mask] = canDispatchToMaskedFill(self, indices, value);
         if (possible) return self.masked_fill_(mask, value.item());
     } else if (isFloat8Type(self.scalar_type()) && value.scalar_type() == self.scalar_type()) {
-        // No kernel adds such numbers: summed in single precision, and rounded once.
+        // No kernel adds this dtype: summed in fp32 and rounded once.
         auto sums = self.to(kFloat);
         index_put_impl_xpu_(sums, indices, value.to(kFloat), true, unsafe);
         return self.copy_(sums);
@@ -387,7 +388,7 @@ Tensor &put_xpu_(Tensor &self, const Tensor &index, const Tensor &source, const 
 
 namespace {
 
-// `rows` of coordinates, or as many as there are when it is -1.
+// `rows` rows of coordinates; all if it is -1.
 Tensor &write_nonzero(const Tensor &self, int64_t rows, int64_t fill, Tensor &out) {
     TORCH_CHECK(out.dtype() == at::kLong,
                 "nonzero: Expected out tensor to have scalar type Long but got scalar type", out.dtype());
@@ -400,8 +401,8 @@ Tensor &write_nonzero(const Tensor &self, int64_t rows, int64_t fill, Tensor &ou
     const auto scratch = at::empty({bytes}, self.options().dtype(kByte));
     int64_t count;
     check(xpu_nonzero_count(stream, &in, scratch.mutable_data_ptr(), &count));
-    // One dimension's coordinates after the other, where the tensor is ours to lay out and PyTorch does so:
-    // the transpose of a contiguous tensor, also where it is empty.
+    // A new result is laid out one dimension after another, like PyTorch's: the transpose of a contiguous
+    // tensor, even if empty.
     if (at::native::resize_output(out, {rows < 0 ? count : rows, self.dim()}) && rows < 0)
         out.as_strided_({count, self.dim()}, {1, std::max<int64_t>(count, 1)});
     if (rows > count) out.narrow(0, count, rows - count).fill_(fill);
@@ -446,7 +447,7 @@ Tensor &masked_select_out_xpu(const Tensor &self, const Tensor &mask, Tensor &ou
     at::assert_no_internal_overlap(out);
     at::assert_no_overlap(out, self);
     at::assert_no_overlap(out, mask);
-    // Named, since what is expanded may be borrowed.
+    // A named variable, as the expanded tensor may be borrowed.
     const auto mask_vector = mask.dim() == 0 ? mask.unsqueeze(0) : mask;
     const auto self_vector = self.dim() == 0 ? self.unsqueeze(0) : self;
     const auto [chosen, source] = expand_outplace(mask_vector, self_vector);

@@ -37,15 +37,15 @@ namespace {
 
 using at::Tensor;
 
-// PyTorch factors the matrices of a batch side by side, and in each of its threads MKL begins threads for a
-// matrix of more than 128 rows and columns or so, or of thousands of rows, once a program has called
-// torch.set_num_threads: PyTorch 2.13 hangs then, or gives wrong pivots. Such matrices go to it one by one.
+// PyTorch factors the matrices of a batch in parallel. After torch.set_num_threads, MKL starts threads in
+// each of its threads for matrices above about 128 x 128, or with thousands of rows. PyTorch 2.13 then
+// hangs or returns wrong pivots. Such matrices are passed one at a time.
 bool one_by_one(const Tensor &a) {
     constexpr int64_t most = 100 * 100;
     return at::native::batchCount(a) > 1 && a.size(-2) * a.size(-1) > most;
 }
 
-// Does PyTorch's LAPACK do all of an operator that begins with factors?
+// True if PyTorch's LAPACK runs the whole operator, factorization included.
 bool whole_on_host(const Tensor &a) { return factors_on_host(a) && !one_by_one(a); }
 
 void factor_on_host(const Tensor &a, bool pivot, const Tensor &lu, const Tensor &pivots, const Tensor &info) {
@@ -97,14 +97,15 @@ Tensor permuted(const Tensor &x, const Tensor &permutation) {
     return at::gather(x, -2, permutation.unsqueeze(-1).expand_as(x));
 }
 
-// PyTorch's kernel leaves X of a system with complex numbers from the right as a conjugate view.
+// For complex systems solved from the right, PyTorch's kernel returns X as a conjugate view.
 void resolve(Tensor &x) {
     if (!x.is_conj()) return;
     x._set_conj(false);
     x.conj_physical_();
 }
 
-// `result` gets X of A X = B or, not `left`, X A = B, with A^H in place of A if `adjoint`. It may be B.
+// Solves A X = B or, without `left`, X A = B, with A^H instead of A if `adjoint`. `result` receives X and
+// may be B.
 void solve_by_lu(const Tensor &lu, const Tensor &pivots, const Tensor &b, bool left, bool adjoint,
                  const Tensor &result) {
     if (factors_on_host(lu))
@@ -145,8 +146,8 @@ Tensor sign_of(const Tensor &pivots) {
     return in_place.ne(pivots).sum(-1).remainder(2).mul_(-2).add_(1);
 }
 
-// The factors of a matrix that lies row by row are its transpose's, which needs no copy to another order: the
-// gradients' formulas take them so.
+// For a row-major matrix, factors its transpose, which needs no copy; the gradient formulas account for
+// it.
 void factor_for_determinant(const Tensor &a, const Tensor &lu, const Tensor &pivots) {
     const auto info = at::empty(a.sizes().slice(0, a.dim() - 2), a.options().dtype(at::kInt));
     factor(a.is_contiguous() && !a.is_complex() ? a.mT() : a, true, lu, pivots, info);

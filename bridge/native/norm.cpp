@@ -39,7 +39,7 @@ void *result_of(const Tensor &tensor) { return tensor.defined() ? tensor.mutable
 
 ScalarType statistics_type(const Tensor &input) { return toOpMathType(input.scalar_type()); }
 
-// The parameters' common dtype: the input's own, or what it is computed in.
+// The parameters' common dtype: the input's, or its computation type.
 ScalarType parameter_type(const Tensor &input, const Optional &weight, const Optional &bias) {
     for (const auto *parameter : {&weight, &bias})
         if (given(*parameter) && (*parameter)->scalar_type() != input.scalar_type())
@@ -50,16 +50,16 @@ Tensor parameter(const Optional &tensor, ScalarType type) {
     return given(tensor) ? tensor->to(type).contiguous() : Tensor();
 }
 
-// A gradient of `like`'s shape, if it is wanted.
+// A gradient with the shape of `like`, if requested.
 Tensor wanted(bool want, const Tensor &like, ScalarType type) {
     return want ? at::empty(like.sizes(), like.options().dtype(type)) : Tensor();
 }
-// As the parameter that it belongs to.
+// Like its parameter.
 Tensor as_parameter(const Tensor &gradient, const Optional &parameter) {
     return gradient.defined() && given(parameter) ? gradient.to(parameter->scalar_type()) : gradient;
 }
 
-// The kernels go by the input's shape alone: what else is given must fit it.
+// The kernels only use the input's shape: the other tensors must match it.
 void check_shape_of_input(const Tensor &gradient, const Tensor &input, const char *op) {
     TORCH_CHECK(gradient.sizes() == input.sizes(), op, ": a gradient of shape ", gradient.sizes(),
                 " doesn't fit an input of shape ", input.sizes());
@@ -197,7 +197,7 @@ struct PlaneNorm {
     }
 };
 
-// A layout that the kernels know: dense with channels first, or last. Empty: neither.
+// A layout that the kernels support: dense with channels first or last; else empty.
 std::optional<MemoryFormat> known_format(const Tensor &input) {
     if (input.is_contiguous()) return MemoryFormat::Contiguous;
     if (input.dim() == 4 && input.is_contiguous(MemoryFormat::ChannelsLast))
@@ -228,7 +228,7 @@ void set_running(xpu_plane_norm &args, const Tensor &mean, const Tensor &varianc
 
 Tensor dense(const Optional &tensor) { return given(tensor) ? tensor->contiguous() : Tensor(); }
 
-// Copies back what was made contiguous.
+// Copies back tensors that were made contiguous.
 void write_back(const Tensor &used, const Optional &original) {
     if (given(original) && !used.is_same(*original)) original->copy_(used);
 }

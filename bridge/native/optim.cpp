@@ -188,7 +188,7 @@ void amp_foreach_non_finite_check_and_unscale_xpu_(TensorList self, Tensor &foun
     TORCH_CHECK(found_inf.numel() == 1, "found_inf must be a 1-element tensor.");
     TORCH_CHECK(inv_scale.scalar_type() == kFloat, "inv_scale must be a float tensor.");
     TORCH_CHECK(found_inf.scalar_type() == kFloat, "found_inf must be a float tensor.");
-    // One launch for each dtype; what has gaps is scaled as a copy.
+    // One launch per dtype; tensors that are not dense are scaled as copies.
     std::vector<std::pair<Tensor, Tensor>> copies;
     std::map<ScalarType, c10::SmallVector<xpu_unscale_row, 64>> groups;
     for (const auto &tensor : self) {

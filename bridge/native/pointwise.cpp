@@ -24,7 +24,7 @@ namespace openxpu {
 
 namespace {
 
-// The dtype that elements of one that no kernel computes are computed in.
+// The computation dtype for dtypes without kernels.
 c10::ScalarType computed_in(c10::ScalarType type) {
     return type == c10::kComplexHalf ? c10::kComplexFloat : type;
 }
@@ -83,7 +83,7 @@ namespace {
 constexpr auto own_dtype = ScalarType::Undefined;
 using Scalars = std::initializer_list<xpu_scalar>;
 
-// The iterators that PyTorch's operators use, by what becomes of dtypes.
+// The iterators of PyTorch's operators, by their dtype rules.
 
 // out = op(self): one dtype; the result may be cast to a wider `out`.
 Tensor &unary(Tensor &out, const Tensor &self, xpu_pointwise_op op, Scalars scalars = {}) {
@@ -170,7 +170,7 @@ Tensor &conj_physical_out_xpu(const Tensor &self, Tensor &out) {
     return unary(out, self, XPU_POINTWISE_CONJ);
 }
 
-// PyTorch's own call their CPU kernels' stub, not the operator.
+// PyTorch's own functions call their CPU kernel's stub, not the operator.
 Tensor &conj_physical_xpu_(Tensor &self) {
     return self.is_complex() ? conj_physical_out_xpu(self, self) : self;
 }
@@ -180,7 +180,7 @@ Tensor conj_physical_xpu(const Tensor &self) {
     return unary(self, XPU_POINTWISE_CONJ);
 }
 
-// Two real tensors make a complex one.
+// Builds a complex tensor from two real ones.
 static Tensor &make_complex(Tensor &out, const Tensor &a, const Tensor &b, xpu_pointwise_op op) {
     for (const auto &tensor : {a, b})
         TORCH_CHECK(tensor.scalar_type() == kFloat || tensor.scalar_type() == kDouble ||
@@ -253,7 +253,7 @@ Tensor &floor_divide_xpu_(Tensor &self, const Tensor &other) {
     return floor_divide_out_xpu(self, other, self);
 }
 
-// Integer exponents need no power of two, which may be too large where the result isn't.
+// Integer exponents avoid computing the power of two, which may overflow although the result doesn't.
 static bool is_scaling(const Tensor &self, const Tensor &other) {
     return isFloatingType(self.scalar_type()) && isIntegralType(other.scalar_type(), /*includeBool=*/true);
 }
@@ -327,7 +327,7 @@ Tensor &where_out_xpu(const Tensor &condition, const Tensor &self, const Tensor 
                     "where expected condition to be a boolean tensor, but got a tensor with dtype ",
                     condition.scalar_type());
     }
-    // CPU tensors of no dimension go with any device.
+    // 0-dimensional CPU tensors combine with any device.
     const auto here = [&](const Tensor &x) { return x.is_cpu() && x.dim() == 0 ? x.to(out.device()) : x; };
     auto iter = TensorIteratorConfig()
                     .check_all_same_dtype(false)
@@ -348,14 +348,14 @@ Tensor where_xpu(const Tensor &condition, const Tensor &self, const Tensor &othe
     return where_out_xpu(condition, self, other, out);
 }
 
-// Throws PyTorch's error for a number that `dtype` can't hold.
+// Throws PyTorch's error for a value out of the dtype's range.
 static void check_fits(const Scalar &value, ScalarType dtype) {
     AT_DISPATCH_V2(dtype, "fill", AT_WRAP([&] { (void)value.to<scalar_t>(); }), kBool, kHalf, kBFloat16,
                    AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES),
                    AT_EXPAND(AT_FLOAT8_TYPES));
 }
 
-// `as`: taken for elements of that dtype.
+// `as`: reinterprets elements as that dtype.
 static void fill_elements(const Tensor &self, const xpu_scalar &number, std::optional<xpu_dtype> as) {
     auto iter = TensorIteratorConfig()
                     .set_check_mem_overlap(false) // writing one value everywhere
@@ -410,7 +410,7 @@ static void check_mask_in_place(const Tensor &self, const Tensor &mask) {
     at::assert_no_partial_overlap(self, mask);
 }
 
-// out = where(mask, value, self); `value` is a number or a tensor of no dimension.
+// out = where(mask, value, self); `value` is a scalar or a 0-dimensional tensor.
 static void masked_fill_into(const Tensor &out, const Tensor &self, const Tensor &mask, const Scalar &value) {
     check_fits(value, self.scalar_type());
     auto iter = TensorIteratorConfig()
@@ -504,7 +504,7 @@ Tensor hardswish_backward_xpu(const Tensor &grad_output, const Tensor &self) {
     return binary(grad_output, self, XPU_POINTWISE_HARDSWISH_BACKWARD);
 }
 
-// The buffer is for the CPU's kernel; here the backward computes all from the input.
+// The buffer is for the CPU kernel; this backward computes everything from the input.
 std::tuple<Tensor &, Tensor &> log_sigmoid_forward_out_xpu(const Tensor &self, Tensor &output,
                                                            Tensor &buffer) {
     unary(output, self, XPU_POINTWISE_LOG_SIGMOID);

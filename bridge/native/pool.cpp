@@ -51,13 +51,13 @@ struct PoolWindows {
     int64_t divisor = 0;
 };
 
-// Those of an average: no dilation.
+// Windows of average pooling: no dilation.
 PoolWindows average_windows(IntArrayRef kernel, IntArrayRef stride, IntArrayRef pad, bool count_pad,
                             std::optional<int64_t> divisor) {
     return {kernel, stride, pad, {}, count_pad, divisor.value_or(0)};
 }
 
-// Of the last `dims` dimensions the one that goes at place d of 3; -1: there is none.
+// Which of the last `dims` dimensions is dimension d of 3; -1: none.
 int64_t entry(IntArrayRef list, int64_t dims, int d, int64_t otherwise) {
     const auto i = d - (3 - dims);
     if (i < 0 || list.empty()) return otherwise;
@@ -126,7 +126,7 @@ void pool_backward(const Tensor &grad_output, const Tensor &input, const Tensor 
     deliver(dx, grad_input);
 }
 
-// What a shape function does: a tensor that fits keeps its strides.
+// Resizes like a shape function: a tensor of the right size keeps its strides.
 void resize_as(const Tensor &output, IntArrayRef sizes, MemoryFormat format) {
     if (!resize_output(output, sizes) || format == MemoryFormat::Contiguous) return;
     auto *impl = output.unsafeGetTensorImpl();
@@ -135,7 +135,7 @@ void resize_as(const Tensor &output, IntArrayRef sizes, MemoryFormat format) {
                                            : c10::get_channels_last_strides_3d(sizes));
 }
 
-// Of max_pool3d also an input without a batch keeps channels last, as on CUDA.
+// max_pool3d keeps channels last for unbatched inputs too, as on CUDA.
 MemoryFormat max_pool3d_format(const Tensor &input) {
     if (input.dim() == 5) return format_of(input, 3);
     const auto batch = input.unsqueeze(0);
@@ -168,8 +168,8 @@ Tensor &adaptive_average(const char *name, const Tensor &input, IntArrayRef outp
     return output;
 }
 
-// Maxima of windows that lie where `samples` put them: [batches, channels, dims], of two dimensions width
-// first.
+// Fractional max pooling: `samples` [batches, channels, dims] place the windows; with two dimensions,
+// width first.
 void fractional_forward(const Tensor &input, IntArrayRef kernel, const Tensor &samples, int64_t dims,
                         const Tensor &output, const Tensor &indices) {
     if (output.numel() == 0) return;
@@ -190,7 +190,7 @@ void fractional_forward(const Tensor &input, IntArrayRef kernel, const Tensor &s
     deliver(at, indices);
 }
 
-// Each gradient to where the maximum was.
+// Scatters each gradient to the position of its maximum.
 Tensor fractional_backward(const Tensor &grad_output, const Tensor &self, const Tensor &indices,
                            int64_t dims) {
     TORCH_CHECK(grad_output.sizes() == indices.sizes() &&

@@ -69,7 +69,7 @@ void draw_integers(TensorIteratorBase &iter, int64_t from, uint64_t range, const
     check(xpu_random_integers(stream_of(iter), generator_of(iter, source), &lowered, from, range));
 }
 
-// The numbers of random_() without bounds: all that the dtype holds exactly, from 0 on.
+// The range of random_() without bounds: from 0, all integers that the dtype represents exactly.
 uint64_t natural_range(ScalarType type) {
     if (type == kBool) return 2;
     if (isFloatingType(type))
@@ -81,7 +81,7 @@ uint64_t natural_range(ScalarType type) {
                           AT_EXPAND(AT_INTEGRAL_TYPES_V2));
 }
 
-// What PyTorch's templates call, one for each distribution.
+// The functions that PyTorch's templates call, one per distribution.
 template <typename> struct Uniform {
     void operator()(TensorIteratorBase &iter, double from, double to, const Source &source) {
         draw(iter, XPU_UNIFORM, from, to, source);
@@ -219,7 +219,7 @@ Tensor &random_xpu_(Tensor &self, int64_t from, std::optional<int64_t> to, Sourc
     return templates::random_from_to_impl<IntegersFromTo, void>(self, from, to, std::move(generator));
 }
 
-// The order of random 64-bit keys; two equal ones among n are as likely as n² in 2^65.
+// Sorts random 64-bit keys; the probability of two equal ones among n is n² / 2^65.
 Tensor &randperm_out_xpu(int64_t n, Source generator, Tensor &out) {
     TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
     TORCH_CHECK(!generator.has_value() || out.device() == generator->device(), "Expected a '", out.device(),
@@ -297,7 +297,8 @@ Tensor standard_gamma_xpu(const Tensor &alpha, Source source) {
     return drawn_from(alpha, nullptr, XPU_GAMMA, source);
 }
 
-// Gamma numbers over their sum, between the dtype's smallest normal number and the last below 1.
+// Gamma samples divided by their sum, clamped between the dtype's smallest normal number and the last one
+// below 1.
 Tensor sample_dirichlet_xpu(const Tensor &alpha, Source source) {
     const Tensor gamma = standard_gamma_xpu(alpha, source);
     const auto [least, most] =
@@ -311,8 +312,8 @@ Tensor sample_dirichlet_xpu(const Tensor &alpha, Source source) {
 
 } // namespace
 
-// Without replacement the largest of p / exponential numbers win; with it, uniform numbers are looked up
-// in the running sums of p.
+// Without replacement: the largest p / (exponential samples). With replacement: uniform samples are
+// searched in the cumulative sums of p.
 Tensor &multinomial_out_xpu(const Tensor &self, int64_t samples, bool replacement, Source generator,
                             Tensor &out) {
     TORCH_CHECK(out.device() == self.device(), "multinomial arguments must have the same device");
@@ -349,7 +350,7 @@ Tensor multinomial_xpu(const Tensor &self, int64_t samples, bool replacement, So
     return multinomial_out_xpu(self, samples, replacement, std::move(generator), out);
 }
 
-// --- numbers that follow from a key alone (torch.func._random), those that CUDA draws ---
+// --- stateless generation from keys (torch.func._random), with CUDA's results ---
 
 #if __has_include(<ATen/ops/_philox_uniform_native.h>)
 
@@ -357,15 +358,15 @@ namespace {
 
 constexpr int64_t word = 0xffffffff;
 
-// Seeds and offsets lie side by side in keys.
+// Keys contain seed and offset, adjacent.
 void check_key(const char *op, const Tensor &key) {
     TORCH_CHECK(key.dim() >= 1 && key.size(-1) == 2, op,
                 ": key must have shape (2,) or (*batch, 2), got shape ", key.sizes());
     TORCH_CHECK(key.scalar_type() == kUInt64, op, ": key must have dtype uint64, got ", key.scalar_type());
 }
 
-// Two words of the four that Philox gives for a seed and a counter, the lower one first: the first two, or
-// the last two where `last` is 1. All are int64 here: others of 64 bits lack most operators.
+// Two of the four words that Philox returns for a seed and a counter, the lower one first: the first two,
+// or the last two if `last` is 1. Everything is int64, as uint64 lacks most operators.
 Tensor philox(const Tensor &seed, const Tensor &counter, const Tensor &last) {
     Tensor out;
     auto iter = TensorIteratorConfig()
@@ -378,14 +379,14 @@ Tensor philox(const Tensor &seed, const Tensor &counter, const Tensor &last) {
     return iter.output();
 }
 
-// Keys made of the four words at counters [splits, *batch] of seeds [*batch].
+// Keys from the four words at counters [splits, *batch] of seeds [*batch].
 Tensor derived_keys(const Tensor &seed, const Tensor &counter) {
     const Tensor halves = at::arange(2, seed.options());
     return philox(seed.unsqueeze(-1), counter.unsqueeze(-1), halves).contiguous().view(kUInt64);
 }
 
-// For each element of a result, two words that its value comes of, [keys, elements of a key]: those of its
-// number; of doubles' normal numbers also the other two.
+// For each element of a result, the two words that determine its value, [keys, elements per key]; for
+// normal doubles also the other two.
 struct KeyedWords {
     Tensor first, second; // the words, first and then second
     Tensor third, fourth; // where asked for
@@ -430,14 +431,14 @@ struct KeyedWords {
     }
 };
 
-// The word, or two of them as one number, over 2^32.
+// A uniform number in (0, 1): a float from one 32-bit word, or a double from two.
 Tensor fraction(const Tensor &high, const Tensor &low) {
     const double unit = std::ldexp(1.0, -32);
     if (!low.defined()) return high.to(kFloat).mul(unit).add(unit / 2);
     return high.to(kDouble).mul(unit).add(low.to(kDouble).mul(unit * unit).add(unit * unit / 2));
 }
 
-// `value` as the dtype has it.
+// `value` rounded to the dtype.
 double rounded_to(ScalarType type, double value) {
     switch (type) {
     case kHalf: return static_cast<at::Half>(static_cast<float>(value));

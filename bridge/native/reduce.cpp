@@ -45,7 +45,7 @@ using at::OptionalIntArrayRef;
 using at::ScalarType;
 using at::Tensor;
 
-// `self` over its own shape; the outputs have stride 0 where the mask says that a dimension is reduced.
+// An iteration over the shape of `self`; outputs have stride 0 in the dimensions reduced by the mask.
 xpu_iter reduction_iter(const Tensor &self, Outputs outputs, const at::native::DimMask &mask, bool keepdim) {
     const int64_t dims = self.dim();
     xpu_iter iter;
@@ -75,7 +75,8 @@ xpu_iter reduction_iter(const Tensor &self, Outputs outputs, const at::native::D
     return iter;
 }
 
-// More dimensions than an iteration has: those that stay become one, those that are reduced another.
+// For more dimensions than an iteration has: kept dimensions are merged into one, reduced ones into
+// another.
 void reduce_as_matrix(xpu_reduction reduction, const Tensor &self, Outputs outputs,
                       const at::native::DimMask &mask, double parameter) {
     c10::DimVector order;
@@ -96,8 +97,8 @@ void reduce_as_matrix(xpu_reduction reduction, const Tensor &self, Outputs outpu
     for (const Tensor &output : outputs) output.copy_(vectors[i++].view(output.sizes()));
 }
 
-// `self` such that the kernel, which reads elements straight into the type it computes in, sees what
-// self.to(type) holds: the cast itself is left to the kernel wherever it loses nothing.
+// `self`, so that the kernel sees the values of self.to(type). The kernel converts elements to its
+// computation type itself; the cast is made explicitly only where it loses information.
 Tensor as_if_cast(const Tensor &self, ScalarType type) {
     const auto from = self.scalar_type();
     const bool rounds = type == at::kHalf || type == at::kBFloat16 || type == at::kBool;
@@ -332,7 +333,7 @@ TORCH_IMPL_FUNC(linalg_vector_norm_xpu)(const Tensor &self, const Scalar &ord, O
     norm_into(self, ord.toDouble(), dim, keepdim, dtype, result);
 }
 
-// The exclusive or of the elements' bits, those of floating ones as doubles (mode 0, the only one there is).
+// The exclusive or of the elements' bits, with floating elements as doubles (mode 0, the only one).
 TORCH_IMPL_FUNC(hash_tensor_xpu)(const Tensor &self, IntArrayRef dim, bool keepdim, int64_t mode,
                                  const Tensor &result) {
     reduce(XPU_REDUCE_HASH, self, {result}, reduced_dims(self, dim), keepdim);

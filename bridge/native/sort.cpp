@@ -66,10 +66,10 @@ void sort_into(const Tensor &self, int64_t dim, bool descending, int64_t first, 
                    static_cast<int>(at::maybe_wrap_dim(dim, self.dim())), descending, first));
 }
 
-// `out` gets what the CPU made of it.
+// Copies the CPU's result to `out`.
 template <typename Compute> Tensor &into(Tensor &out, Compute compute) { return give(compute(), out); }
 
-// PyTorch's CPU kernels are given no output here that they could check.
+// PyTorch's CPU kernels get no output here, so its checks are repeated.
 void check_places(const Tensor &out, bool out_int32) {
     TORCH_CHECK(
         out.scalar_type() == (out_int32 ? at::kInt : at::kLong),
@@ -85,12 +85,12 @@ std::tuple<Tensor &, Tensor &> pair_into(Tensor &values, Tensor &indices,
 
 // --- on other devices ---
 
-// The tensor with dimension `dim` last and without gaps: its rows.
+// The rows of a tensor: contiguous, with dimension `dim` last.
 Tensor rows_of(const Tensor &self, int64_t dim) {
     return (self.dim() > 1 ? self.movedim(dim, -1) : self).contiguous();
 }
 
-// One element of each row, and where it was.
+// One element of each row, and its position.
 std::tuple<Tensor, Tensor> select(const Tensor &self, int64_t dim, bool keepdim, xpu_selection which,
                                   int64_t k) {
     if (self.dim() == 0) return {self.clone(), at::zeros({}, self.options().dtype(at::kLong))};
@@ -148,7 +148,7 @@ Tensor &search_into(Tensor &out, const Tensor &sequence, const Tensor &values, b
     return places.is_same(out) ? out : out.copy_(places);
 }
 
-// The different ones among `rows` elements of `width` numbers that lie in order, or by `order`.
+// Unique rows among `rows` sorted rows of `width` elements; sorted by `order`, or in memory.
 std::tuple<Tensor, Tensor, Tensor> different(const Tensor &data, int64_t rows, int64_t width,
                                              const Tensor &order, bool in_order, bool inverse, bool counts) {
     const auto places = data.options().dtype(at::kLong);
