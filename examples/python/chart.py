@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-COLOURS = ("#0068b5", "#b8c4ce", "#f3a712")  # xpu first
+COLORS = ("#0068b5", "#b8c4ce", "#f3a712")  # xpu first
 WIDTH, LABELS, FIGURES, BAR, GAP, TOP = 720, 230, 90, 16, 14, 64
 
 
@@ -22,7 +22,7 @@ def write(path: Path, title: str, unit: str, bars: Mapping[str, Mapping[str, flo
     unit : str
         Of the numbers; stands behind each.
     bars : mapping
-        For each group, in order, its bars' numbers by name; a name has the same colour in all groups.
+        For each group, in order, its bars' numbers by name; a name has the same color in all groups.
 
     Returns
     -------
@@ -34,7 +34,7 @@ def write(path: Path, title: str, unit: str, bars: Mapping[str, Mapping[str, flo
     parts = [f'<text x="16" y="26" font-size="16" font-weight="bold">{escape(title)}</text>']
     for i, name in enumerate(names):
         x = 16 + i * 150
-        parts.append(f'<rect x="{x}" y="38" width="12" height="12" fill="{COLOURS[i % len(COLOURS)]}"/>')
+        parts.append(f'<rect x="{x}" y="38" width="12" height="12" fill="{COLORS[i % len(COLORS)]}"/>')
         parts.append(f'<text x="{x + 18}" y="49">{escape(name)}</text>')
     y = TOP
     for label, group in bars.items():
@@ -42,9 +42,9 @@ def write(path: Path, title: str, unit: str, bars: Mapping[str, Mapping[str, flo
         parts.append(f'<text x="{LABELS - 8}" y="{middle:.1f}" text-anchor="end">{escape(label)}</text>')
         for name, value in group.items():
             length = max(1.0, value / longest * (WIDTH - LABELS - FIGURES))
-            colour = COLOURS[names.index(name) % len(COLOURS)]
+            color = COLORS[names.index(name) % len(COLORS)]
             parts.append(
-                f'<rect x="{LABELS}" y="{y}" width="{length:.1f}" height="{BAR - 2}" fill="{colour}"/>'
+                f'<rect x="{LABELS}" y="{y}" width="{length:.1f}" height="{BAR - 2}" fill="{color}"/>'
             )
             parts.append(
                 f'<text x="{LABELS + length + 6:.1f}" y="{y + 12}">{value:.3g} {escape(unit)}</text>'

@@ -1,7 +1,7 @@
 """A text model from a folder, with weights of fewer bits: `generate.py --model FOLDER --weights int4 "Once upon"`.
 
 The folder is one that `transformers` saves (`config.json`, `*.safetensors`, `tokenizer.json`). Weights stay on the
-host until their layer is quantised, by torchao, so that the device never holds more than one layer in full. A
+host until their layer is quantized, by torchao, so that the device never holds more than one layer in full. A
 step of the answer is compiled and reads keys and values from a cache of fixed size; words are shown as they come.
 """
 
@@ -10,15 +10,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import quiet
 import torch
 from torch import Tensor, nn
 
+quiet.enter()
 GROUP = 64  # weights along a row that share a scale, in int4
 
 
@@ -40,7 +41,7 @@ WEIGHTS = ("bf16", "int8", "int8-dynamic", "int4", "fp8")
 
 
 def load(folder: Path, weights: str, device: str) -> tuple[Any, Any]:
-    """Read a model and its tokenizer; the model's layers go to the device one by one, quantised there.
+    """Read a model and its tokenizer; the model's layers go to the device one by one, quantized there.
 
     Layers whose rows the kind of weights can't divide, and the last one, which shares its weights with the
     embedding in many models, stay bf16.
@@ -56,8 +57,7 @@ def load(folder: Path, weights: str, device: str) -> tuple[Any, Any]:
             continue
         module.to(device)
         if weights != "bf16" and module.in_features % (GROUP if weights == "int4" else 16) == 0:
-            with warnings.catch_warnings(action="ignore"):
-                quantize_(module, config_of(weights))
+            quantize_(module, config_of(weights))
     return model.to(device), tokenizer
 
 

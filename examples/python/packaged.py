@@ -7,7 +7,6 @@ exit status is 1 where the answers or vectors differ.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
@@ -21,7 +20,6 @@ if __name__ == "__main__":  # of the program, not of tests that import it
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
 
 import numpy as np
 import openxpu

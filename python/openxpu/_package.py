@@ -16,6 +16,7 @@ import math
 import operator
 import os
 import struct
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
@@ -89,6 +90,11 @@ class _Converter(wrapper_fxir.FxConverter):
             for name, kind in kinds.items()
             if kind != "constexpr" and name not in tuner.triton_meta["constants"]
         ]
+
+    def _generate_graph_constants(self) -> None:
+        for name, value in V.graph.constants.items():  # or `get_attr` warns that there is no such attribute
+            self.gm.register_buffer(name, value, persistent=False)
+        super()._generate_graph_constants()
 
     lacking: collections.Counter[str]  # set on the class of a lowering: operators that the runner lacks
 
@@ -816,7 +822,12 @@ def _lower(exported: torch.export.ExportedProgram, options: dict[str, Any]) -> t
         with (
             torch.no_grad(),
             mock.patch.object(wrapper_fxir, "FxConverter", converter),
+            warnings.catch_warnings(),
         ):
+            # Inductor copies the tree of arguments; PyTorch's class of its leaves warns when it is copied
+            warnings.filterwarnings(
+                "ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning
+            )
             lowered: Any = torch._inductor.aot_compile(module, args, kwargs, options={**OPTIONS, **options})
     except Exception as error:
         if missing:  # the converter may not know these either

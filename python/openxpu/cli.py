@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
+    from rich.console import Console
     from rich.table import Table
 
 # `compile` and `run` should start fast: slow imports (torch, rich) are local.
@@ -34,26 +35,34 @@ def _folder_size(folder: Path) -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
-def _tuning(device: int) -> Table:
-    """Return the tuning table of a device, formatted."""
+def _table(*headers: str, title: str | None = None) -> Table:
+    """Return an empty table that never cuts a word short."""
     from rich.table import Table
+
+    table = Table(title=title)
+    for header in headers:
+        table.add_column(header, overflow="fold")
+    return table
+
+
+def _print_tuning(console: Console, device: int) -> None:
+    """Print the tuning table of a device."""
+    from rich.padding import Padding
 
     from openxpu import _tune
 
-    table = Table("name", "value", "unit", "from", "decided by", "what", title=f"tuning of xpu:{device}")
+    console.print(f"tuning of xpu:{device}", style="italic")
     for line in _tune.Table(device):
-        table.add_row(line.name, line.shown, line.unit, line.source, f"bench/{line.benchmark}", line.text)
-    return table
+        console.print(f"{line.name} = {line.shown} {line.unit} ({line.source}, bench/{line.benchmark})")
+        console.print(Padding(line.text, (0, 0, 0, 4)), highlight=False)
 
 
 def _rates(device: int) -> Table | None:
     """Return the rates of matrix tiles, formatted; None if there are none."""
-    from rich.table import Table
-
     from openxpu import _tune
 
     tuning = _tune.Table(device)
-    table = Table(
+    table = _table(
         "products",
         "tile",
         *_tune.LAYOUTS,
@@ -132,7 +141,7 @@ def info(tuning: bool = False) -> int:
         table.add_row("products by", _products(index))
         console.print(table)
         if tuning:
-            console.print(_tuning(index))
+            _print_tuning(console, index)
             rates = _rates(index)
             if rates:
                 console.print(rates)
@@ -319,7 +328,6 @@ def tune(options: argparse.Namespace) -> int:
     import torch
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.table import Table
 
     from openxpu import _tune
 
@@ -347,8 +355,8 @@ def tune(options: argparse.Namespace) -> int:
     tiles = sum(len(tuning.tiles(products)) for products, _ in rated)
     each = options.seconds / (points + tiles)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    table = Table("name", "before", "now", "unit", "faster at the sizes measured, small to large")
-    found = Table("products", "", "fastest tile before", "now", "faster by")
+    table = _table("name", "before", "now", "unit", "faster at the sizes measured, small to large")
+    found = _table("products", "", "fastest tile before", "now", "faster by")
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=points + tiles)
         for products, along_k in rated:
@@ -408,6 +416,37 @@ def compile_ttir(options: argparse.Namespace) -> int:
     return 0
 
 
+def _load_exported(file: str) -> torch.export.ExportedProgram:
+    """Load what torch.export.save wrote.
+
+    PyTorch logs why a file can't be read, with a traceback, then tries its older format and raises an error about
+    that. Here the first reason is the error's text, and isn't logged.
+    """
+    import logging
+    import zipfile
+
+    import torch
+
+    reasons: list[BaseException] = []
+
+    def is_of_use(record: logging.LogRecord) -> bool:
+        if not str(record.msg).startswith("Ran into the following error when deserializing"):
+            return True
+        reasons.extend(filter(None, (record.exc_info or ())[1:2]))
+        return False
+
+    logger = logging.getLogger("torch.export")
+    logger.addFilter(is_of_use)
+    try:
+        with open(file, "rb"):  # a missing file has a plain error
+            return torch.export.load(file)
+    except (RuntimeError, ValueError, zipfile.BadZipFile) as error:
+        text = str(reasons[0] if reasons else error).splitlines()
+        raise RuntimeError(f"{file} can't be loaded: {text[0] if text else 'no reason given'}") from error
+    finally:
+        logger.removeFilter(is_of_use)
+
+
 def export(options: argparse.Namespace) -> int:
     """Export a program saved with torch.export.save as a package."""
     import torch
@@ -419,7 +458,7 @@ def export(options: argparse.Namespace) -> int:
         return 1
     try:
         targets = options.target.split(",") if options.target else None
-        exported = torch.export.load(options.file)
+        exported = _load_exported(options.file)
         output = options.output or f"{options.file}.xpk"
         path = openxpu.package(exported, output, targets=targets, compiler=options.ocloc)
     except (OSError, RuntimeError, ValueError) as error:

@@ -22,14 +22,22 @@ ROWS = [
         "MiniLM search, 400 sentences",
         123.45,
         123.45,
-        "cosine ≥ 0.999999, largest difference 1.2e-07",
+        123.45,
+        "cosine ≥ 0.999999, error ≤ 1.2e-07",
         True,
         123,
     ),
     Row(
-        "ResNet training, bf16, an epoch", 9.99, 9.99, "held-out accuracy 100.0%, CPU 100.0%", True, 123, 123
+        "ResNet training, bf16, an epoch",
+        12.34,
+        9.99,
+        9.99,
+        "held-out accuracy 100.0%, CPU 100.0%",
+        True,
+        123,
+        123,
     ),
-    Row("GPT-2 decoding, 96 tokens × 2", 123.45, 123.45, "192 of 192 tokens equal", False, 0, 123),
+    Row("GPT-2 decoding, 96 tokens × 2", 0.05, 123.45, 123.45, "192 of 192 tokens equal", False, 0, 123),
 ]
 
 
@@ -50,8 +58,10 @@ def test_rows_of_the_main_job(row):
     assert max(map(len, lines)) <= 80
     assert 1 <= len(body(lines)) <= 3
     text = " ".join("".join(lines).replace("│", " ").split())
-    for word in (f"{row.xpu_seconds:.2f} s", f"{row.built} / {row.loaded}", "✓" if row.good else "✗"):
+    seconds = (row.first_seconds, row.xpu_seconds, row.cpu_seconds)
+    for word in (*(f"{s:.2f}" for s in seconds), f"{row.built} / {row.loaded}", "✓" if row.good else "✗"):
         assert word in text
+    assert "first: seconds of the first batch" in text
     assert "…" not in text
 
 
