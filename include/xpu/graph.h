@@ -18,9 +18,9 @@
  * wait for them in the same manner before the capture ends. A replay runs everything in order on one stream.
  *
  * What can't be recorded fails with XPU_ERROR_INVALID_ARGUMENT, and the capture continues without it:
- * - waiting on the host for a capturing stream, its device, or an event recorded in the capture
- * - copies that block the host
- * - waiting for an event that is not part of the capture
+ * - waiting on the host for a capturing stream, its device, or an event recorded in the capture.
+ * - copies that block the host.
+ * - waiting for an event that is not part of the capture.
  * xpu_event_query returns XPU_NOT_READY for an event of a capture in progress, and XPU_SUCCESS afterwards.
  *
  * Observers: trace callbacks and the profiler see a graph's work when it is replayed.

@@ -70,9 +70,12 @@ XPU_API xpu_status xpu_conv_forward_ended(xpu_stream *stream, const xpu_conv *co
  * Accumulation: int32 on devices with int8 instructions, float32 on other GPUs.
  *
  * Errors: XPU_ERROR_INVALID_ARGUMENT for tensors that don't match.
- * XPU_ERROR_NOT_SUPPORTED, with nothing done, if no kernel fits: on CPUs; for groups of fewer than 16
- * channels; for sums of more than 2^16 products; for 2^31 pixels or more in a dimension; for zero points
- * that the accumulation can't represent. */
+ * XPU_ERROR_NOT_SUPPORTED, with nothing done, if no kernel fits:
+ * - on CPUs;
+ * - for groups of fewer than 16 channels;
+ * - for sums of more than 2^16 products;
+ * - for 2^31 pixels or more in a dimension;
+ * - for zero points that the accumulation can't represent. */
 XPU_API xpu_status xpu_conv_requantised(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
                                         const xpu_quantised *of_input, const xpu_tensor *weight,
                                         const xpu_quantised *of_weight, const int32_t *weight_sums,
