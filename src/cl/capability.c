@@ -114,6 +114,8 @@ static char *build_options(const query *q, const xpu_device_properties *p) {
         hash128 h = hash128_end(hash128_add(HASH128_START, passes, strlen(passes)));
         text_addf(&options, " -DXPU_LLVM_OPTIONS=0x%08x", (unsigned)h.a);
     }
+    if (!strstr(p->platform_name, "Intel")) /* NVIDIA's and PoCL's print "1 warning generated." to stderr */
+        text_add(&options, " -w");
     if (more && *more) text_addf(&options, " %s", more);
     if (options.failed) text_free(&options);
     return options.data;

@@ -1,11 +1,15 @@
 /* The runtime's API on whatever device there is, without looking at what kernels compute: devices, memory,
  * streams, events, builds, launches and the errors for wrong arguments. Runs on Intel's GPU driver with no
  * GPU present (tests/intel). */
+#define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -141,6 +145,29 @@ static void a_kernel_that_does_not_build_says_why(void **state) {
     assert_int_equal(xpu_kernel_create(0, source, NULL, "four", NULL, &kernel), XPU_ERROR_DRIVER);
 }
 
+/* A compiler may print how many warnings it has, for which nobody can do anything while a program runs. */
+static void a_kernel_with_warnings_builds_silently(void **state) {
+    static const char source[] = "__kernel void k(__global int *a) { a[0] + 1; if (a[0] = 3) a[2] = 1; }";
+    char options[64];
+    snprintf(options, sizeof options, "-DBUILT_ANEW=%lld", (long long)time(NULL)); /* not from the cache */
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    fflush(stderr);
+    const int before = dup(STDERR_FILENO);
+    assert_true(before >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+    xpu_kernel *kernel = NULL;
+    const xpu_status status = xpu_kernel_create(0, source, options, "k", NULL, &kernel);
+    fflush(stderr);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    char printed[256] = "";
+    rewind(file);
+    printed[fread(printed, 1, sizeof printed - 1, file)] = 0;
+    fclose(file);
+    SUCCEEDS(status);
+    assert_string_equal(printed, "");
+}
+
 static void copies_and_fills_check_their_arguments(void **state) {
     xpu_stream *stream;
     char *memory, pattern[16] = {1};
@@ -165,6 +192,7 @@ int main(void) {
         cmocka_unit_test(kernels_build_once_and_launch),
         cmocka_unit_test(a_trimmed_driver_goes_on),
         cmocka_unit_test(a_kernel_that_does_not_build_says_why),
+        cmocka_unit_test(a_kernel_with_warnings_builds_silently),
         cmocka_unit_test(copies_and_fills_check_their_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
