@@ -1,6 +1,15 @@
 /* Double-word arithmetic on A, a real or complex floating type: a value is the unevaluated sum hi + lo, which
  * has twice the precision of A (Dekker, 1971; sums by Knuth's two-sum, products by fma). If hi is infinite or
- * NaN, it is the value. For integers, lo is 0. */
+ * NaN, it is the value. For integers, lo is 0.
+ * With WIDE, A already has twice the precision of the result, and a value is a plain A. */
+#ifdef WIDE
+typedef A twice;
+static inline twice make_twice(A hi, A lo) { return hi; }
+static inline A twice_value(twice a) { return a; }
+static inline twice twice_plus(twice a, twice b) { return a + b; }
+static inline twice twice_step(twice a, A x) { return a * x; }
+static inline twice twice_times(twice a, twice b) { return a * b; }
+#else
 typedef struct {
     A hi, lo;
 } twice;
@@ -52,4 +61,5 @@ static inline A twice_value(twice a) { return a.hi; }
 static inline twice twice_plus(twice a, twice b) { return make_twice(a.hi + b.hi, 0); }
 static inline twice twice_step(twice a, A x) { return make_twice(a.hi * x, 0); }
 static inline twice twice_times(twice a, twice b) { return make_twice(a.hi * b.hi, 0); }
+#endif
 #endif

@@ -37,9 +37,13 @@ const char *xpu_reduction_name(xpu_reduction reduction) {
 
 /* --- dtypes --- */
 
-/* The dtype that accumulators have. */
-static xpu_dtype computed_in(acc_type type, xpu_dtype in, xpu_dtype out) {
-    switch (type) {
+/* The dtype that accumulators have: `*wide` if it has twice the digits of the result. */
+static xpu_dtype computed_in(const struct row *row, xpu_dtype in, xpu_dtype out,
+                             const xpu_device_properties *device, bool *wide) {
+    *wide = (row->kind == KIND_twice || row->kind == KIND_welford) && device->type == XPU_DEVICE_CPU &&
+            device->has_fp64 && dtype_class(out) == 'f' && !dtype_needs_fp64(in) && !dtype_needs_fp64(out);
+    if (*wide) return XPU_FLOAT64;
+    switch (row->type) {
     case TYPE_int: return XPU_INT32;
     case TYPE_long: return XPU_INT64;
     case TYPE_in: return in;
@@ -141,7 +145,9 @@ static const char *const entries[] = {"reduce_rows", "reduce_short_rows", "reduc
 
 typedef struct plan {
     entry entry;
+    xpu_dtype computed; /* what accumulators have */
     bool subgroups, contiguous, wide, dense;
+    bool doubled; /* they have twice the digits of the result */
     int columns, local, kept, outer, pack;
     int length; /* the rows' length if the kernel is for that alone, else 0 */
     int64_t groups;
@@ -171,8 +177,8 @@ static bool subgroup_tier(const xpu_device_properties *device) {
 }
 
 /* One work-item an output, or some outputs side by side. */
-static void plan_columns(const shape *s, const xpu_device_properties *device, bool side_by_side,
-                         int64_t workers, plan *plan, reduce_params *p) {
+static void plan_columns(const shape *s, const xpu_device_properties *device, acc_kind kind,
+                         bool side_by_side, int64_t workers, plan *plan, reduce_params *p) {
     bool cpu = device->type == XPU_DEVICE_CPU;
     plan->contiguous = plan->subgroups = false;
     plan->local = cpu ? SUBGROUP : 64;
@@ -192,6 +198,7 @@ static void plan_columns(const shape *s, const xpu_device_properties *device, bo
         plan->columns = 8;
     else if (side >= 4 * plan->local && (cpu || p->outputs >= 4 * workers * plan->local))
         plan->columns = 4;
+    if (plan->doubled && plan->columns > 1) plan->columns /= kind == KIND_welford ? 4 : 2; /* registers */
     int64_t across = ceil_div(side, plan->local * plan->columns) * others;
     if (across < workers && p->total * p->outputs >= LONGEST_CHUNK) {
         p->chunk = ceil_div(p->total, most(least(workers / across, p->total / 128), 1));
@@ -229,11 +236,11 @@ static void make_plan(const shape *s, const xpu_device_properties *device, acc_k
     p->batch = 1;
     p->width = 1;
     if (!row && side_by_side && s->kept[0].size >= SUBGROUP) {
-        plan_columns(s, device, true, lanes / (cpu ? SUBGROUP : 64), plan, p);
+        plan_columns(s, device, kind, true, lanes / (cpu ? SUBGROUP : 64), plan, p);
     } else if (s->outputs >= 64 && (s->total < SUBGROUP || (!row && s->outputs >= lanes))) {
-        plan_columns(s, device, false, 0, plan, p);
-    } else if (plan->subgroups && (kind == KIND_one || kind == KIND_twice) && row && plan->outer == 0 &&
-               s->total <= TUNED(cpu, SHORT_ROW) && s->outputs >= 4 * SUBGROUP) {
+        plan_columns(s, device, kind, false, 0, plan, p);
+    } else if (plan->subgroups && (kind == KIND_one || kind == KIND_twice || plan->doubled) && row &&
+               plan->outer == 0 && s->total <= TUNED(cpu, SHORT_ROW) && s->outputs >= 4 * SUBGROUP) {
         plan->entry = ENTRY_SHORT_ROWS;
         if (s->total <= TUNED(cpu, WRITTEN_OUT) && s->total % SUBGROUP == 0) plan->length = (int)s->total;
         plan->local = cpu ? SUBGROUP : 4 * SUBGROUP;
@@ -302,7 +309,7 @@ static void describe(kernel_spec *spec, xpu_reduction reduction, const xpu_iter 
     static const char *const kinds[] = {"one", "pair", "twice", "indexed", "welford"};
     const struct row *row = &table[reduction];
     const xpu_dtype in = iter->operand[iter->outputs].dtype, out = iter->operand[0].dtype;
-    const xpu_dtype a = computed_in(row->type, in, out);
+    const xpu_dtype a = plan->computed;
     spec_begin(spec, FAMILY_REDUCE);
     spec_pack(spec, "reduction", reduction, 8);
     spec_dtype(spec, "IN", in);
@@ -321,6 +328,7 @@ static void describe(kernel_spec *spec, xpu_reduction reduction, const xpu_iter 
     spec_follows_flag(spec, "A_COMPLEX", dtype_class(a) == 'c');
     spec_follows_flag(spec, "A_SIGNED", dtype_class(a) == 'i');
     spec_follows_flag(spec, "A_DOUBLE", dtype_needs_fp64(a));
+    spec_follows_flag(spec, "WIDE", plan->doubled);
     spec_follows_flag(spec, "IN_FLOAT", dtype_is_floating(in));
     spec_follows_flag(spec, "IN_DOUBLE", dtype_needs_fp64(in));
     spec_follows_flag(spec, "IN_COMPLEX", dtype_class(in) == 'c');
@@ -442,8 +450,8 @@ xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_ite
     XPU_TRY(canonical(iter, row->kind == KIND_indexed, &s));
     if (s.outputs == 0) return XPU_SUCCESS;
     if (row->kind != KIND_indexed) choose_inner(&s, element);
-    bool as_double = dtype_needs_fp64(computed_in(row->type, in, iter->operand[0].dtype));
-    fill_params(&s, iter, as_double, parameter, &p);
+    plan.computed = computed_in(row, in, iter->operand[0].dtype, properties, &plan.doubled);
+    fill_params(&s, iter, dtype_needs_fp64(plan.computed), parameter, &p);
     plan.dense = is_dense(&s, iter);
     make_plan(&s, properties, row->kind, element, &plan, &p);
 

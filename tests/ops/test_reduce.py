@@ -269,6 +269,86 @@ def test_sum_is_repeatable_and_exact_over_many_elements() -> None:
     assert abs(y.view(-1, 4).sum(0).cpu().double() / x.view(-1, 4).double().sum(0) - 1).max() < 1e-6
 
 
+# All to one, short and long rows, columns (wide, narrow, long), points, two reduced dimensions.
+SUMS = [
+    ((10_000,), 0),
+    ((300_000,), 0),
+    ((1_000_000,), 0),
+    ((300, 900), 1),
+    ((200, 10_000), 1),
+    ((6, 200_000), 1),
+    ((100, 512), 0),
+    ((1_000, 300), 0),
+    ((10_000, 40), 0),
+    ((100_000, 16), 0),
+    ((60_000, 4), 0),
+    ((5_000, 7, 3), (0, 2)),
+]
+
+
+@pytest.mark.parametrize(("shape", "dims"), SUMS, ids=str)
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+def test_sums_are_as_exact_as_in_a_tree(
+    shape: tuple[int, ...], dims: int | tuple[int, ...], kind: str
+) -> None:
+    """A running sum of n numbers is off by some √n roundings of its size; levels of sums by a few."""
+    generator = torch.Generator().manual_seed(len(kind))
+    errors = []
+    for _ in range(max(1, 1_000_000 // math.prod(shape))):
+        x = (torch.randn if kind == "normal" else torch.rand)(shape, generator=generator)
+        wide = x.double()
+        size = wide.square().sum(dims).sqrt() if kind == "normal" else wide.sum(dims)
+        errors.append(((x.to("xpu").sum(dims).cpu().double() - wide.sum(dims)) / size).abs().flatten())
+    limit = 3.0 if kind == "normal" else 1.0
+    assert torch.cat(errors).mean().item() < limit * 2**-24
+
+
+VARIANCES = [
+    ((300_000,), 0),
+    ((80, 100), 1),
+    ((3, 7_000), 1),
+    ((900, 80), 0),
+    ((5_000, 3), 0),
+    ((70, 9, 8), (0, 2)),
+]
+
+
+@pytest.mark.skipif(torch.xpu.get_device_properties().type != "cpu", reason="GPUs take moments in float")
+@pytest.mark.parametrize("place", [0.0, -100.0, 3e4])
+@pytest.mark.parametrize(("shape", "dims"), VARIANCES, ids=str)
+def test_variance_far_from_zero(shape: tuple[int, ...], dims: int | tuple[int, ...], place: float) -> None:
+    """Numbers whose mean is many times their deviation, some with one that is far from all others."""
+    generator = torch.Generator().manual_seed(5)
+    x = place + torch.rand(shape, generator=generator)
+    alone = x.clone()
+    alone.flatten()[0] = 5e5
+    for numbers in (x, alone):
+        given = numbers.to("xpu")
+        variance, mean = torch.var_mean(given, dims)
+        deviation, again = torch.std_mean(given, dims)
+        wide = numbers.double()
+        torch.testing.assert_close(variance.cpu().double(), wide.var(dims), rtol=2e-7, atol=0)
+        torch.testing.assert_close(deviation.cpu().double(), wide.std(dims), rtol=2e-7, atol=0)
+        torch.testing.assert_close(given.var(dims), variance, rtol=0, atol=0)
+        torch.testing.assert_close(given.std(dims), deviation, rtol=0, atol=0)
+        torch.testing.assert_close(mean.cpu().double(), wide.mean(dims), rtol=2e-7, atol=0)
+        assert torch.equal(mean, again)
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3, 5), (70, 64), (5, 3_000), (200, 2)], ids=str)
+def test_variance_of_equal_and_of_infinite_numbers(shape: tuple[int, ...]) -> None:
+    for value in (0.1, -1e30, 3e38, math.inf, -math.inf, math.nan):
+        x = torch.full(shape, value)
+        one = torch.ones(shape)
+        one[:, shape[1] // 2] = value
+        for numbers, dim in itertools.product((x, one, one.flip(1)), (0, 1)):
+            wanted = torch.var_mean(numbers, dim, correction=0)
+            got = torch.var_mean(numbers.to("xpu"), dim, correction=0)
+            torch.testing.assert_close(got[0].cpu(), wanted[0], equal_nan=True)
+            assert torch.equal(got[1].cpu().isfinite(), wanted[1].isfinite())
+            assert (x.to("xpu").var(dim, correction=0).cpu() == 0).all() or not math.isfinite(value)
+
+
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 def test_complex_numbers_in_half_precision() -> None:
     """Against the same numbers in single precision; the CPU has no kernels for them."""

@@ -2,10 +2,11 @@
  *
  * Options: IN, OUT0, OUT1 dtype tokens; A the type computed in; A_FLOAT, A_COMPLEX, A_DOUBLE, A_SIGNED,
  * IN_FLOAT, IN_DOUBLE, IN_COMPLEX as they apply; KIND_one, KIND_pair, KIND_twice, KIND_indexed or
- * KIND_welford; IDX int or long; SECOND when there are two outputs; CONTIGUOUS when the inner dimension has
- * no gaps; DENSE when the outputs lie in memory in their order; KEPT and OUTER the numbers of dimensions:
- * were they not constants, the compiler would keep the whole struct in memory, once a lane. The formulas of
- * the table come after this file as the functions declared here. */
+ * KIND_welford; WIDE when A has twice the digits of the elements and of the result; IDX int or long; SECOND
+ * when there are two outputs; CONTIGUOUS when the inner dimension has no gaps; DENSE when the outputs lie in
+ * memory in their order; KEPT and OUTER the numbers of dimensions: were they not constants, the compiler
+ * would keep the whole struct in memory, once a lane. The formulas of the table come after this file as the
+ * functions declared here. */
 #include "reduce/reduce.h"
 
 typedef COMPUTED(IN) in_t;
@@ -58,7 +59,7 @@ static inline acc make_acc(A v, idx i) {
 }
 #elif defined(KIND_welford)
 typedef struct {
-    A mean, m2;
+    A mean, m2; /* WIDE: the sums of deviations from the shift and of their squares */
     idx n;
 } acc;
 static inline acc make_acc(A mean, A m2, idx n) {
@@ -176,7 +177,17 @@ FIRST(FIRST_MIN, <)
 #endif
 
 #ifdef KIND_welford
-static inline acc WELFORD_STEP(acc a, A x) {
+#ifdef WIDE
+/* Moments about an element, the shift: however far from 0 the numbers are, and however far that one is from
+ * the others, their squares add up to at most n times those of the deviations from the mean, and A has the
+ * digits. */
+static inline acc WELFORD_STEP(acc a, A x, A shift) {
+    const A d = x - shift;
+    return ACC(a.mean + d, fma(d, d, a.m2), 0);
+}
+static inline acc WELFORD_COMBINE(acc a, acc b) { return ACC(a.mean + b.mean, a.m2 + b.m2, 0); }
+#else
+static inline acc WELFORD_STEP(acc a, A x, A unused) {
     idx n = a.n + 1;
     A delta = x - a.mean, mean = a.mean + delta / (A)n;
     return ACC(mean, a.m2 + delta * (x - mean), n);
@@ -188,6 +199,7 @@ static inline acc WELFORD_COMBINE(acc a, acc b) {
     if (a.n == 0) return b;
     return ACC(a.mean + delta * share, a.m2 + b.m2 + delta * delta * (A)a.n * share, n);
 }
+#endif
 /* With no degree of freedom left, 0/0 is NaN and x/0 infinite, as in PyTorch. */
 #define VARIANCE(a) ((a).m2 / (n > p ? n - p : (A)0))
 #define MEAN(a) (n == 0 ? (A)NAN : (a).mean)
@@ -230,6 +242,57 @@ static inline long offset_of(ulong index, const long *size, const long *stride, 
 #define IS_CONTIGUOUS 0
 #endif
 
+/* What `reduce_step` is given as p for output `o`: the caller's parameter, or the shift of moments, the
+ * output's first element. */
+#if defined(KIND_welford) && defined(WIDE)
+static inline real step_parameter(const reduce_params *p, ulong o) {
+    if (p->total == 0) return 0;
+    const real x = LOAD(IN, XPU_CPTR(STORED(IN), p->in + offset_of(o, p->size, p->in_stride, 0, KEPT)), 0);
+    return isfinite(x) ? x : (real)0;
+}
+static inline acc finished(const reduce_params *p, ulong o, acc a) {
+    const A n = REAL_OF_BITS(p->count), mean = n == 0 ? (A)0 : a.mean / n;
+    const A m2 = fma(-mean * n, mean, a.m2);
+    return ACC(step_parameter(p, o) + mean, m2 < 0 ? (A)0 : m2, 0); /* < 0 by rounding; NaN stays */
+}
+#else
+static inline real step_parameter(const reduce_params *p, ulong o) { return REAL_OF_BITS(p->parameter); }
+static inline acc finished(const reduce_params *p, ulong o, acc a) { return a; }
+#endif
+
+/* Sums that are rounded are taken by levels: BLOCK steps into an accumulator, WIDTH accumulators into a
+ * level, WIDTH of its sums into the next one: the error grows with the steps that a number goes through. */
+#if defined(KIND_one) && (defined(A_FLOAT) || defined(A_COMPLEX)) && !defined(NAN_APART)
+#define BLOCK 16
+#define WIDTH 16 /* a power of two */
+typedef struct {
+    acc low, middle, high;
+} levels;
+static inline void take_block(levels *l, uint blocks, acc a) {
+    l->low = reduce_combine(l->low, a);
+    if ((blocks & (WIDTH - 1)) == 0) {
+        l->middle = reduce_combine(l->middle, l->low);
+        l->low = reduce_identity();
+    }
+    if ((blocks & (WIDTH * WIDTH - 1)) == 0) {
+        l->high = reduce_combine(l->high, l->middle);
+        l->middle = reduce_identity();
+    }
+}
+static inline levels no_levels(void) {
+    levels l;
+    l.low = l.middle = l.high = reduce_identity();
+    return l;
+}
+static inline acc all_levels(levels l) { return reduce_combine(reduce_combine(l.high, l.middle), l.low); }
+#else
+#define BLOCK 128
+typedef acc levels;
+static inline void take_block(levels *l, uint blocks, acc a) { *l = reduce_combine(*l, a); }
+static inline levels no_levels(void) { return reduce_identity(); }
+static inline acc all_levels(levels l) { return l; }
+#endif
+
 /* Writes the outputs from the finished accumulator of output `o`. */
 #ifdef DENSE
 #define OUTPUT(k, t, o, v) STORE(t, XPU_PTR(STORED(t), p->out[k]), o, v)
@@ -239,6 +302,7 @@ static inline long offset_of(ulong index, const long *size, const long *stride, 
 #endif
 static inline void write_outputs(const reduce_params *p, ulong o, acc a) {
     real n = REAL_OF_BITS(p->count), parameter = REAL_OF_BITS(p->parameter);
+    a = finished(p, o, a);
     OUTPUT(0, OUT0, o, reduce_first(a, n, parameter));
 #ifdef SECOND
     OUTPUT(1, OUT1, o, reduce_second(a, n, parameter));

@@ -8,8 +8,6 @@
  * The last two are also used on devices with subgroups. */
 #include "reduce/reduce_acc.h"
 
-#define BLOCK 128 /* steps into one accumulator before it goes into the total: keeps fp32 sums exact */
-
 #ifdef COLUMNS
 static inline void finish_column(const reduce_params *p, ulong o, ulong chunk, acc a) {
     if (p->chunks > 1)
@@ -20,24 +18,26 @@ static inline void finish_column(const reduce_params *p, ulong o, ulong chunk, a
 
 /* Column c of the work-item is `column + c * LOCAL`; the first `mine` columns exist. */
 #define COLUMN_LOOP(exists)                                                                        \
-    while (from < to) {                                                                            \
+    for (uint blocks = 1; from < to; blocks++) {                                                   \
         NEXT_RUN(run, k, n)                                                                        \
         if (n > BLOCK) n = BLOCK;                                                                  \
         xpu_addr base = top + k * (ulong)p.stride + OUTER_OFFSET(run);                             \
-        acc a[COLUMNS];                                                                            \
-        _Pragma("unroll") for (int c = 0; c < COLUMNS; c++) a[c] = reduce_identity();              \
         for (ulong r = 0; r < n; r++) {                                                            \
             __global const STORED(IN) *line = XPU_CPTR(STORED(IN), base);                          \
             _Pragma("unroll") for (int c = 0; c < COLUMNS; c++)                                    \
-                if (exists) a[c] = reduce_step(a[c], LOAD(IN, line, column + c * LOCAL), (idx)(from + r), parameter); \
+                if (exists) a[c] = reduce_step(a[c], LOAD(IN, line, column + c * LOCAL), (idx)(from + r), parameter[c]); \
             base += p.stride;                                                                      \
         }                                                                                          \
-        _Pragma("unroll") for (int c = 0; c < COLUMNS; c++) total[c] = reduce_combine(total[c], a[c]); \
         from += n;                                                                                 \
+        if (from < to || blocks > 1)                                                               \
+            _Pragma("unroll") for (int c = 0; c < COLUMNS; c++) {                                  \
+                take_block(&total[c], blocks, a[c]);                                               \
+                a[c] = reduce_identity();                                                          \
+            }                                                                                      \
+        several = blocks > 1;                                                                      \
     }
 
 __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void reduce_columns(reduce_params p) {
-    real parameter = REAL_OF_BITS(p.parameter);
     ulong size = (ulong)p.size[0], blocks = (size + LOCAL * COLUMNS - 1) / (LOCAL * COLUMNS);
     ulong group = XPU_GROUP(0), above = group / blocks, chunk = 0;
     ulong left = (group - above * blocks) * (LOCAL * COLUMNS), column = left + get_local_id(0);
@@ -48,42 +48,49 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void reduce_columns(
     }
     ulong from = chunk * (ulong)p.chunk, to = min(from + (ulong)p.chunk, (ulong)p.total);
     xpu_addr top = p.in + offset_of(above, p.size, p.in_stride, 1, KEPT);
-    acc total[COLUMNS];
+    levels total[COLUMNS];
+    acc a[COLUMNS];
+    bool several = false;
+    real parameter[COLUMNS];
 #pragma unroll
-    for (int c = 0; c < COLUMNS; c++) total[c] = reduce_identity();
+    for (int c = 0; c < COLUMNS; c++) {
+        total[c] = no_levels();
+        a[c] = reduce_identity();
+        parameter[c] = step_parameter(&p, above * size + min(column + c * LOCAL, size - 1));
+    }
     if (left + LOCAL * COLUMNS <= size) { /* the same for the whole group */
         COLUMN_LOOP(1)
 #pragma unroll
-        for (int c = 0; c < COLUMNS; c++) finish_column(&p, above * size + column + c * LOCAL, chunk, total[c]);
+        for (int c = 0; c < COLUMNS; c++) finish_column(&p, above * size + column + c * LOCAL, chunk, several ? all_levels(total[c]) : a[c]);
     } else {
         COLUMN_LOOP(column + c * LOCAL < size)
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++)
             if (column + c * LOCAL < size)
-                finish_column(&p, above * size + column + c * LOCAL, chunk, total[c]);
+                finish_column(&p, above * size + column + c * LOCAL, chunk, several ? all_levels(total[c]) : a[c]);
     }
 }
 
 #elif defined(POINTS)
 
 __kernel void reduce_points(reduce_params p) {
-    real parameter = REAL_OF_BITS(p.parameter);
     ulong o = XPU_GROUP(0) * LOCAL + get_local_id(0);
     if (o >= (ulong)p.outputs) return;
+    const real parameter = step_parameter(&p, o);
     xpu_addr top = p.in + KEPT_OFFSET(o);
     ulong from = 0, to = (ulong)p.total;
-    acc total = reduce_identity();
-    while (from < to) {
+    levels total = no_levels();
+    for (uint blocks = 1; from < to; blocks++) {
         NEXT_RUN(run, k, n)
         if (n > BLOCK) n = BLOCK;
         xpu_addr base = top + k * (ulong)p.stride + OUTER_OFFSET(run);
         acc a = reduce_identity();
         for (ulong r = 0; r < n; r++, base += p.stride)
             a = reduce_step(a, LOAD(IN, XPU_CPTR(STORED(IN), base), 0), (idx)(from + r), parameter);
-        total = reduce_combine(total, a);
+        take_block(&total, blocks, a);
         from += n;
     }
-    write_outputs(&p, o, total);
+    write_outputs(&p, o, all_levels(total));
 }
 
 #else
@@ -132,7 +139,15 @@ static inline acc across(__local acc *shared, acc a, int width) {
 }
 #endif
 
+#define BEGIN_BLOCK                                                                                \
+    {                                                                                              \
+        acc a0 = reduce_identity(), a1 = a0, a2 = a0, a3 = a0;
+#define END_BLOCK                                                                                  \
+        take_block(&total, ++blocks, reduce_combine(reduce_combine(a0, a1), reduce_combine(a2, a3)));  \
+    }
+
 #ifdef PACK
+#define STEPS_OF_PACKS (BLOCK * 4 / PACK < 2 ? 2 : BLOCK * 4 / PACK) /* packs, of which an accumulator takes a quarter */
 /* PACK neighbouring elements, read at once. */
 typedef union {
     PACK_BITS bits;
@@ -152,7 +167,6 @@ typedef union {
 
 __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void reduce_rows(reduce_params p) {
     __local acc shared[LOCAL];
-    real parameter = REAL_OF_BITS(p.parameter);
     int width = p.width, lane = get_local_id(0) & (width - 1);
     ulong task = XPU_GROUP(0) * (ulong)(LOCAL / width) + get_local_id(0) / width;
     long run_stride = p.stride;
@@ -161,8 +175,10 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void reduce_rows(red
         o = task / (ulong)p.chunks;
         chunk = task - o * (ulong)p.chunks;
     }
-    acc a0 = reduce_identity(), a1 = a0, a2 = a0, a3 = a0;
+    levels total = no_levels();
     if (task < (ulong)p.tasks) {
+        const real parameter = step_parameter(&p, o);
+        uint blocks = 0;
         ulong from = chunk * (ulong)p.chunk, to = min(from + (ulong)p.chunk, (ulong)p.total);
         xpu_addr row = p.in + KEPT_OFFSET(o);
         while (from < to) {
@@ -172,32 +188,48 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void reduce_rows(red
 #ifdef PACK
             __global const PACK_BITS *packs = XPU_CPTR(PACK_BITS, base);
             const long whole = (long)n / PACK;
-            for (; j + width < whole; j += 2 * width) {
-                pack first, second;
-                first.bits = packs[j];
-                second.bits = packs[j + width];
-                STEP_PACK(first, j)
-                STEP_PACK(second, j + width)
+            while (j + width < whole) {
+                const long stop = min(whole - width, j + STEPS_OF_PACKS * width);
+                BEGIN_BLOCK
+                for (; j < stop; j += 2 * width) {
+                    pack first, second;
+                    first.bits = packs[j];
+                    second.bits = packs[j + width];
+                    STEP_PACK(first, j)
+                    STEP_PACK(second, j + width)
+                }
+                END_BLOCK
             }
-            for (; j < whole; j += width) {
+            if (j < whole) {
                 pack first;
                 first.bits = packs[j];
+                BEGIN_BLOCK
                 STEP_PACK(first, j)
+                END_BLOCK
             }
             j = whole * PACK + lane;
 #endif
-            for (; j + 3 * width < (long)n; j += 4 * width) {
-                idx i = (idx)(from + j);
-                a0 = reduce_step(a0, AT(base, j), i, parameter);
-                a1 = reduce_step(a1, AT(base, j + width), i + width, parameter);
-                a2 = reduce_step(a2, AT(base, j + 2 * width), i + 2 * width, parameter);
-                a3 = reduce_step(a3, AT(base, j + 3 * width), i + 3 * width, parameter);
+            while (j + 3 * width < (long)n) {
+                const long stop = min((long)n - 3 * width, j + BLOCK * 4 * width);
+                BEGIN_BLOCK
+                for (; j < stop; j += 4 * width) {
+                    idx i = (idx)(from + j);
+                    a0 = reduce_step(a0, AT(base, j), i, parameter);
+                    a1 = reduce_step(a1, AT(base, j + width), i + width, parameter);
+                    a2 = reduce_step(a2, AT(base, j + 2 * width), i + 2 * width, parameter);
+                    a3 = reduce_step(a3, AT(base, j + 3 * width), i + 3 * width, parameter);
+                }
+                END_BLOCK
             }
-            for (; j < (long)n; j += width) a0 = reduce_step(a0, AT(base, j), (idx)(from + j), parameter);
+            if (j < (long)n) {
+                BEGIN_BLOCK
+                for (; j < (long)n; j += width) a0 = reduce_step(a0, AT(base, j), (idx)(from + j), parameter);
+                END_BLOCK
+            }
             from += n;
         }
     }
-    acc a = across(shared, reduce_combine(reduce_combine(a0, a1), reduce_combine(a2, a3)), width);
+    acc a = across(shared, all_levels(total), width);
     if (lane == 0 && task < (ulong)p.tasks) {
         if (p.chunks > 1)
             XPU_PTR(acc, p.partial)[task] = a;

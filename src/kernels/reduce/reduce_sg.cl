@@ -18,6 +18,8 @@ static inline acc shuffled(acc a, uint mask) {
     return SHUFFLE_A(a);
 #elif defined(KIND_pair)
     return ACC(SHUFFLE_A(a.lo), SHUFFLE_A(a.hi));
+#elif defined(KIND_twice) && defined(WIDE)
+    return SHUFFLE(a);
 #elif defined(KIND_twice)
     return ACC(SHUFFLE_A(a.hi), SHUFFLE_A(a.lo));
 #elif defined(KIND_indexed)
@@ -54,20 +56,53 @@ static inline acc across_lanes(acc a) {
 #define TOTAL(a, saw_nan) (a)
 #endif
 
+/* As many accumulators as fit into a processor's registers: four, of doubles two, of two doubles each one. */
+#if defined(WIDE) && defined(KIND_welford)
+#define SECOND_ACC a0
+#define THIRD_ACC a0
+#define FOURTH_ACC a0
+#define ALL_ACC a0
+#elif defined(WIDE)
+#define SECOND_ACC a1
+#define THIRD_ACC a0
+#define FOURTH_ACC a1
+#define ALL_ACC reduce_combine(a0, a1)
+#else
+#define SECOND_ACC a1
+#define THIRD_ACC a2
+#define FOURTH_ACC a3
+#define ALL_ACC reduce_combine(reduce_combine(a0, a1), reduce_combine(a2, a3))
+#endif
+
+/* A step for each of four elements that are `apart` from each other, for e from e to `end`. */
+#define FOUR_STEPS(end, next, apart)                                                               \
+    while (e < (end)) {                                                                            \
+        const long stop = min((long)(end), e + BLOCK * (next));                                    \
+        for (; e < stop; e += next) {                                                              \
+            long j = e + lane;                                                                     \
+            idx i = (idx)(from + j);                                                               \
+            STEP(a0, saw_nan, AT(base, j), i)                                                      \
+            STEP(SECOND_ACC, saw_nan, AT(base, j + (apart)), i + (idx)(apart))                     \
+            STEP(THIRD_ACC, saw_nan, AT(base, j + 2 * (apart)), i + 2 * (idx)(apart))              \
+            STEP(FOURTH_ACC, saw_nan, AT(base, j + 3 * (apart)), i + 3 * (idx)(apart))             \
+        }                                                                                          \
+        if (e < (end)) {                                                                           \
+            take_block(&total, ++blocks, ALL_ACC);                                                 \
+            a0 = a1 = a2 = a3 = reduce_identity();                                                 \
+        }                                                                                          \
+    }
+#define BEGIN_LEVELS                                                                               \
+    levels total = no_levels();                                                                    \
+    acc a0 = reduce_identity(), a1 = a0, a2 = a0, a3 = a0;                                         \
+    uint blocks = 0;                                                                               \
+    bool saw_nan = false;
+#define END_LEVELS                                                                                 \
+    acc all = ALL_ACC;                                                                             \
+    if (blocks > 0) all = reduce_combine(all_levels(total), all);
+
 #ifdef BUILD_reduce_rows
 #define STREAMED (262144 / sizeof(STORED(IN))) /* elements; streams that are near get into each other's way */
-/* One step of each accumulator, on elements `apart` from each other, for e from e to `end`. */
-#define FOUR_STEPS(end, next, apart)                                                               \
-    for (; e < end; e += next) {                                                                   \
-        long j = e + lane;                                                                         \
-        idx i = (idx)(from + j);                                                                   \
-        STEP(a0, saw_nan, AT(base, j), i)                                                          \
-        STEP(a1, saw_nan, AT(base, j + (apart)), i + (idx)(apart))                                 \
-        STEP(a2, saw_nan, AT(base, j + 2 * (apart)), i + 2 * (idx)(apart))                         \
-        STEP(a3, saw_nan, AT(base, j + 3 * (apart)), i + 3 * (idx)(apart))                         \
-    }
 WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
-    real parameter = REAL_OF_BITS(p.parameter);
     uint lane = LANE;
     ulong first = WORKER * (ulong)p.batch, end = min(first + (ulong)p.batch, (ulong)p.tasks);
     long run_stride = p.stride;
@@ -79,8 +114,8 @@ WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
         }
         ulong from = chunk * (ulong)p.chunk, to = min(from + (ulong)p.chunk, (ulong)p.total);
         xpu_addr row = p.in + KEPT_OFFSET(o);
-        acc a0 = reduce_identity(), a1 = a0, a2 = a0, a3 = a0;
-        bool saw_nan = false;
+        const real parameter = step_parameter(&p, o);
+        BEGIN_LEVELS
         while (from < to) {
             NEXT_RUN(run, k, n)
             xpu_addr base = row + k * (ulong)run_stride + OUTER_OFFSET(run);
@@ -99,7 +134,7 @@ WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
             }
             from += n;
         }
-        acc all = reduce_combine(reduce_combine(a0, a1), reduce_combine(a2, a3));
+        END_LEVELS
         acc a = across_lanes(TOTAL(all, saw_nan));
         if (lane == 0) {
             if (p.chunks > 1)
@@ -119,25 +154,22 @@ WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
  * Of 16 vectors, one a row, lane l is to get row l's total. Each step halves the vectors: a lane keeps half
  * of them and hands the other half to the lane that keeps that. All steps together combine 15 vectors, where
  * `across_lanes` would take 64. (Written out: the compiler unrolls loops over private arrays too late.) */
-static inline acc lane_total(xpu_addr row, long n, uint lane, real parameter) {
-    const long run_stride = 0;
-    acc a0 = reduce_identity(), a1 = a0, a2 = a0, a3 = a0;
-    bool saw_nan = false;
+static inline acc lane_total(const reduce_params *p, ulong o, long n, uint lane) {
+    const xpu_addr row = p->in + offset_of(o, p->size, p->in_stride, 0, KEPT);
+    const real parameter = step_parameter(p, o);
+    const long run_stride = 0, from = 0;
+    const xpu_addr base = row;
+    BEGIN_LEVELS
     long e = 0;
-    for (; e + 4 * LANES <= n; e += 4 * LANES) {
-        STEP(a0, saw_nan, AT(row, e + lane), 0)
-        STEP(a1, saw_nan, AT(row, e + LANES + lane), 0)
-        STEP(a2, saw_nan, AT(row, e + 2 * LANES + lane), 0)
-        STEP(a3, saw_nan, AT(row, e + 3 * LANES + lane), 0)
-    }
+    FOUR_STEPS(n - (4 * LANES - 1), 4 * LANES, LANES)
     for (; e + LANES <= n; e += LANES) STEP(a0, saw_nan, AT(row, e + lane), 0)
     if (e + lane < n) STEP(a0, saw_nan, AT(row, e + lane), 0)
-    acc a = reduce_combine(reduce_combine(a0, a1), reduce_combine(a2, a3));
-    return TOTAL(a, saw_nan);
+    END_LEVELS
+    return TOTAL(all, saw_nan);
 }
 
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
-#define LANE_TOTAL(r) lane_total(p.in + KEPT_OFFSET(block + r), n, lane, parameter)
+#define LANE_TOTAL(r) lane_total(&p, block + r, n, lane)
 #ifdef XPU_BUILT_FOR_CPU /* a loop instead of 16 copies: as fast, and built in a third of the time */
 #define SCRATCH __local acc rows[LANES][LANES];
 #define EACH_TOTAL for (uint r = 0; r < LANES; r++) rows[r][lane] = LANE_TOTAL(r);
@@ -155,7 +187,6 @@ static inline acc lane_total(xpu_addr row, long n, uint lane, real parameter) {
 
 WORKER_ATTRIBUTES __kernel void reduce_short_rows(reduce_params p) {
     SCRATCH
-    real parameter = REAL_OF_BITS(p.parameter);
     uint lane = LANE;
     ulong first = WORKER * (ulong)p.batch * LANES, end = min(first + (ulong)p.batch * LANES, (ulong)p.outputs);
 #ifdef LENGTH
