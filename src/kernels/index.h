@@ -7,7 +7,7 @@
 #define INDEX_DIMS 8
 #define INDEX_MAX 6
 
-/* All strides are in bytes. 816 bytes. */
+/* All strides are in bytes. 824 bytes. */
 struct index_params {
     xpu_addr out, in;
     struct fault_watch watch;
@@ -26,6 +26,7 @@ struct index_params {
     xpu_i64 rows;
     xpu_addr heads, tails; /* scatter_runs: [chunks][work-items of a chunk], what runs that are cut come to */
     xpu_i64 items;         /* the latter */
+    xpu_addr crowded; /* int32, not 0 where some place has many elements; or 0, where that is not asked */
 };
 
 /* nonzero: `chunk` elements a work-item. */

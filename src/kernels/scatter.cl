@@ -16,6 +16,8 @@
  *   range), which the host adds up to ends, and scatter_spread writes keys and order from there on down.
  *   A work-item combines `block` of them, with the rest of the last run of equal ones; runs of more than
  *   WHOLE_RUN are cut where blocks end, and scatter_joints combines their parts.
+ *   Where no place has more than MOST_RIVALS elements (`crowded` stays 0) scatter_even (-DIF_EVEN=1) does
+ *   the work in place of the kernels after scatter_count.
  * scatter_atomic: every element is a work-item; places are updated by the device's atomic operations, or by
  *   compare and swap where it has none.
  * scatter_begin, scatter_join: with -DJOIN=1, before and after one of the others into `serial` copies of the
@@ -147,6 +149,26 @@ __kernel void scatter_join(struct index_params p) {
 }
 
 #else
+
+/* Moves along the parallel dimensions to element `rest` of them. */
+#define MOVE_PARALLEL(rest)                                                                                  \
+    _Pragma("unroll") for (int d = 0; d < PDIMS; d++) {                                                      \
+        const long q = (long)((ulong)rest / (ulong)p.size[d]), r = rest - q * p.size[d];                     \
+        INDEX_MOVE(d, r);                                                                                    \
+        rest = q;                                                                                            \
+    }
+
+/* Moves along the serial dimensions to element s of them. */
+#define MOVE_SERIAL(s)                                                                                       \
+    do {                                                                                                     \
+        long left = s;                                                                                       \
+        _Pragma("unroll") for (int d = PDIMS; d < DIMS; d++) {                                               \
+            const long q = d + 1 < DIMS ? (long)((ulong)left / (ulong)p.size[d]) : 0;                        \
+            const long r = left - q * p.size[d];                                                             \
+            INDEX_MOVE(d, r);                                                                                \
+            left = q;                                                                                        \
+        }                                                                                                    \
+    } while (0)
 
 /* `n` elements on from both addresses; an index, for compilers to see that lanes lie side by side. */
 static inline void put(xpu_addr to, xpu_addr from, size_t n) {
@@ -364,29 +386,12 @@ __kernel void scatter_blocks(struct index_params p) {
 
 #define NOWHERE LONG_MAX
 
-/* Moves along the serial dimensions to element s of them. */
-#define MOVE_SERIAL(s)                                                                                       \
-    do {                                                                                                     \
-        long left = s;                                                                                       \
-        _Pragma("unroll") for (int d = PDIMS; d < DIMS; d++) {                                               \
-            const long q = d + 1 < DIMS ? (long)((ulong)left / (ulong)p.size[d]) : 0;                        \
-            const long r = left - q * p.size[d];                                                             \
-            INDEX_MOVE(d, r);                                                                                \
-            left = q;                                                                                        \
-        }                                                                                                    \
-    } while (0)
-
 __kernel void scatter_keys(struct index_params p) {
     const long s = get_global_id(0), row = get_global_id(1);
     if (s >= p.serial || row >= p.rows) return;
     long out = 0, in = 0, at[NI], rest = row;
     for (int k = 0; k < NI; k++) at[k] = 0;
-#pragma unroll
-    for (int d = 0; d < PDIMS; d++) {
-        const long q = (long)((ulong)rest / (ulong)p.size[d]), r = rest - q * p.size[d];
-        INDEX_MOVE(d, r);
-        rest = q;
-    }
+    MOVE_PARALLEL(rest)
     MOVE_SERIAL(s);
     __global long *key = XPU_PTR(long, p.keys) + row * p.serial + s;
     INDEX_RESOLVE(offset, found, 0)
@@ -409,12 +414,17 @@ __kernel void scatter_keys(struct index_params p) {
     }                                                                                                        \
     volatile __global int *count = XPU_PTR(int, p.heads) + (found ? place : places);
 
+#define MOST_RIVALS 32 /* elements that swap with a place: some retries each */
+#define LEAVE_IF_EVEN                                                                                        \
+    if (p.crowded && *XPU_CPTR(int, p.crowded) == 0) return;
+
 __kernel void scatter_count(struct index_params p) {
     PLACE_START
-    atomic_inc(count);
+    if (atomic_inc(count) == MOST_RIVALS && found && p.crowded) *XPU_PTR(int, p.crowded) = 1;
 }
 
 __kernel void scatter_spread(struct index_params p) {
+    LEAVE_IF_EVEN
     PLACE_START
     const int i = atomic_dec(count) - 1;
     XPU_PTR(long, p.keys)[i] = found ? offset : NOWHERE;
@@ -461,6 +471,7 @@ static inline long keys_before(__global const long *keys, long count, long key, 
     }
 
 __kernel void scatter_runs(struct index_params p) {
+    LEAVE_IF_EVEN
     RUNS_START
     __global const long *order = XPU_CPTR(long, p.order) + row * p.serial;
     const long in0 = in;
@@ -501,6 +512,7 @@ __kernel void scatter_runs(struct index_params p) {
 
 /* Combines the parts of the runs that begin in a chunk and are split at its end. */
 __kernel void scatter_joints(struct index_params p) {
+    LEAVE_IF_EVEN
     RUNS_START
     if (end >= p.serial || keys[end] != keys[end - 1] || keys[end] == NOWHERE) return;
     const long key = keys[end], first = keys_before(keys, p.serial, key, false);
@@ -651,11 +663,26 @@ static inline void update(xpu_addr address, computed v) {
 }
 #endif
 
+#if IF_EVEN
+/* A work-item has an element of the serial dimensions and one of the `items` of the parallel ones. */
+__kernel void scatter_even(struct index_params p) {
+    if (*XPU_CPTR(int, p.crowded)) return;
+    const ulong i = get_global_id(0), s = i / (ulong)p.items;
+    if (s >= (ulong)p.serial) return;
+    long out = 0, in = 0, at[NI], rest = i - s * p.items;
+    for (int k = 0; k < NI; k++) at[k] = 0;
+    MOVE_PARALLEL(rest)
+    MOVE_SERIAL(s);
+    INDEX_RESOLVE(offset, found, 0)
+    if (found) update(p.out + out + offset, LOAD(S, XPU_CPTR(source, p.in + in), 0));
+}
+#else
 __kernel void scatter_atomic(struct index_params p) {
     INDEX_WALK(DIMS)
     INDEX_RESOLVE(offset, found, 0)
     if (!found) return;
     update(p.out + out + offset, LOAD(S, XPU_CPTR(source, p.in + in), 0));
 }
+#endif
 #endif
 #endif

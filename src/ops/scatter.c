@@ -74,7 +74,8 @@ typedef enum entry {
     ENTRY_COUNT,
     ENTRY_SPREAD,
     ENTRY_PLACES,
-    ENTRY_ORDERED
+    ENTRY_ORDERED,
+    ENTRY_EVEN
 } entry;
 typedef struct variant {
     entry entry;
@@ -94,16 +95,18 @@ static void combination_spec(kernel_spec *spec, const accumulation *a) {
 /* The kernel of scatter.cl. */
 static xpu_status find_kernel(const index_walk *walk, const accumulation *a, variant v, xpu_kernel **kernel) {
     static const char *const names[] = {"set", "add", "mul", "min", "max"};
-    static const char *const entries[] = {
-        "scatter_fixed",  "scatter_blocks", "scatter_atomic", "scatter_keys",   "scatter_runs",
-        "scatter_joints", "scatter_count",  "scatter_spread", "scatter_places", "scatter_ordered"};
+    static const char *const entries[] = {"scatter_fixed",   "scatter_blocks", "scatter_atomic",
+                                          "scatter_keys",    "scatter_runs",   "scatter_joints",
+                                          "scatter_count",   "scatter_spread", "scatter_places",
+                                          "scatter_ordered", "scatter_even"};
     const char *token = dtype_token(a->dtype);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_SCATTER);
     index_spec(&spec, walk);
     combination_spec(&spec, a);
-    spec_bool(&spec, "ATOMIC", a->atomic);
+    spec_bool(&spec, "ATOMIC", a->atomic || v.entry == ENTRY_EVEN);
     spec_pack(&spec, "entry", v.entry, 4);
+    if (v.entry == ENTRY_EVEN) spec_follows_number(&spec, "IF_EVEN", 1);
     if (v.entry >= ENTRY_KEYS && v.entry <= ENTRY_SPREAD) spec_follows_number(&spec, "SORTED", 1);
     if (v.entry == ENTRY_PLACES || v.entry == ENTRY_ORDERED) spec_follows_number(&spec, "ORDERED", 1);
     const blocks plan = v.plan;
@@ -178,7 +181,25 @@ static int64_t counted_places(const index_walk *walk, const accumulation *a) {
     return a->any && key_rows(walk) == 1 && places <= COUNTED_PLACES * p->serial ? places : 0;
 }
 
-/* Keys in order and order by counting, one more number than places at `counts`. */
+/* May places that few elements go to be updated by compare and swap? Elsewhere there is an instruction, or
+ * none that swaps as many bytes. */
+static bool has_atomic(const xpu_device_properties *properties, xpu_dtype dtype, xpu_scatter_op op);
+static bool may_swap(const index_walk *walk, const accumulation *a) {
+    return a->op != XPU_SCATTER_SET && !dtype_is_complex(a->dtype) && xpu_dtype_size(a->dtype) >= 4 &&
+           has_atomic(walk->properties, a->dtype, a->op);
+}
+
+/* Combines the elements where places have few of them each; `crowded` is known only to the device. */
+static xpu_status combine_even(xpu_stream *stream, index_walk *walk, const accumulation *a) {
+    struct index_params *p = &walk->params;
+    xpu_kernel *kernel;
+    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_EVEN}, &kernel));
+    const xpu_range range = over((size_t)(p->items * p->serial), 1, 1, walk->properties);
+    return xpu_launch(stream, kernel, &range, p, sizeof *p);
+}
+
+/* Keys in order and order by counting, one more number than places at `counts`, and whether one is crowded.
+ */
 static xpu_status spread(xpu_stream *stream, index_walk *walk, const accumulation *a, int64_t places,
                          void *counts) {
     struct index_params *p = &walk->params;
@@ -189,9 +210,11 @@ static xpu_status spread(xpu_stream *stream, index_walk *walk, const accumulatio
     const xpu_tensor ends = {.data = counts, .dtype = XPU_INT32, .dims = 1, .size = &size, .stride = &stride};
     const xpu_range range = over((size_t)p->serial, 1, 1, walk->properties);
     p->heads = XPU_ADDR(counts);
+    p->crowded = may_swap(walk, a) ? XPU_ADDR((int32_t *)counts + size) : 0;
     const int32_t none = 0;
-    XPU_TRY(xpu_memset(stream, counts, &none, sizeof none, (size_t)size * sizeof none));
+    XPU_TRY(xpu_memset(stream, counts, &none, sizeof none, (size_t)(size + 1) * sizeof none));
     XPU_TRY(xpu_launch(stream, count, &range, p, sizeof *p));
+    if (p->crowded) XPU_TRY(combine_even(stream, walk, a));
     XPU_TRY(xpu_scan(stream, XPU_SCAN_SUM, &ends, NULL, &ends, 0));
     return xpu_launch(stream, write, &range, p, sizeof *p);
 }
@@ -213,9 +236,10 @@ static xpu_status combine_sorted(xpu_stream *stream, index_walk *walk, const acc
     p->block = (int32_t)chunk_of(walk);
     const size_t chunks = (size_t)divided_up(p->serial, p->block);
     p->items = p->size[0] * (int64_t)others;
+    p->crowded = 0;
     const size_t parts = chunks > 1 ? chunks * (size_t)p->items * computed_size(a->dtype) : 0;
     char *memory;
-    XPU_TRY(xpu_workspace_take(stream, 3 * bytes + 2 * parts + (size_t)(counted + 1) * sizeof(int32_t),
+    XPU_TRY(xpu_workspace_take(stream, 3 * bytes + 2 * parts + (size_t)(counted + 2) * sizeof(int32_t),
                                (void **)&memory));
     xpu_tensor keys = {.data = memory, .dtype = XPU_INT64, .dims = 2, .size = size, .stride = stride};
     xpu_tensor sorted = keys, order = keys;
