@@ -1,30 +1,37 @@
 /* Scatter with combination, for all coordinates c of the values: out[c + Σ_k index_k[c] * step_k] op= in[c]
  *
- * scatter_fixed: dimensions 0 … PDIMS-1 of the walk reach different places for different work-items and
- * run in parallel; the others run in order within the work-item, so the result repeats to the bit.
- * scatter_blocks: the same for processors, with one serial dimension: a work-group takes `block` elements of
- *   dimension 0. -DROW_LANES=16: rows have one index each and no gaps, and that many work-items share a block;
- *   =1: one work-item, not made into a vector, for scattered elements are faster one by one; -DSERIAL_FIRST=1:
- *   it walks the serial dimension to its end for each element, for memory is shorter there; -DSERIAL_FLAT=1:
- *   values and indices have no gaps there; -DUNIT_STEP=1: nor have the places that one chooses from;
- *   -DWRAPS=1: indices count from the end, too.
- * scatter_places, scatter_ordered: the same for rows that share few places: the elements that go to each place
- *   are found first, and a work-group goes from place to place, so that each is read, written and rounded once.
- * scatter_keys, scatter_runs: the same for GPUs, where few work-items would walk far: the places that the
- *   serial dimensions' elements go to are written down and sorted (xpu_sort, so that equal ones keep their order).
- *   Where their order within a place is open, scatter_count counts each place's (`heads`, one more for those out of
- *   range), which the host adds up to ends, and scatter_spread writes keys and order from there on down.
- *   A work-item combines `block` of them, with the rest of the last run of equal ones; runs of more than
- *   WHOLE_RUN are cut where blocks end, and scatter_joints combines their parts.
- *   Where no place has more than MOST_RIVALS elements (`crowded` stays 0) scatter_even (-DIF_EVEN=1) does
- *   the work in place of the kernels after scatter_count.
- * scatter_atomic: every element is a work-item; places are updated by the device's atomic operations, or by
- *   compare and swap where it has none.
- * scatter_begin, scatter_join: with -DJOIN=1, before and after one of the others into `serial` copies of the
- *   places, which are of dtype T: they make the copies neutral, and combine out, of dtype S, with all of them.
- *   -DT=dtype of the places, -DS=the elements'  -DOP=0 set, 1 add, 2 multiply, 3 minimum, 4 maximum (NaN wins)
- *   -DSORTED=1 for scatter_keys and scatter_runs, -DORDERED=1 for scatter_places and scatter_ordered
- *   -DNI -DDIMS -DPDIMS -DI -DOS0 -DIS0 -DKS0 as in index.cl, -DATOMIC=0|1, -DSIZE the element's bytes, -DT_<dtype>, -DKIND_b|i|u|f|c. */
+ * Deterministic kernels:
+ *   scatter_deterministic   dimensions 0 … PDIMS - 1 of the walk reach different destinations for different
+ *                           work-items and run in parallel; the others run in order within the work-item
+ *   scatter_blocks   CPU, one serial dimension: a work-group has `block` elements of dimension 0.
+ *                    ROW_LANES=16: rows have one index each and are contiguous, that many work-items share a
+ *                    block; ROW_LANES=1: one work-item, not vectorized, because scattered elements are faster
+ *                    one by one; SERIAL_FIRST=1: it finishes the serial dimension for each element, where
+ *                    strides are smaller; SERIAL_FLAT=1: values and indices are contiguous along it;
+ *                    IS_CONTIGUOUS_DIM=1: so is the indexed dimension; WRAPS=1: negative indices count from
+ *                    the end
+ *   scatter_find_destinations, scatter_ordered   CPU, many rows with few destinations: the elements of each
+ *   destination are listed first, and a work-group goes from destination to destination, so that each is
+ *   read, written and rounded once
+ *   scatter_keys, scatter_runs   GPU, where few work-items would walk far: the destinations of the serial
+ *                                dimensions' elements are stored and sorted stably (xpu_sort). If the order
+ *                                within a destination is free: scatter_count counts the elements of each
+ *                                (`heads`, one more for those out of range), the host scans the counts, and
+ *                                scatter_spread writes keys and order downwards from the ends. A work-item
+ *                                combines `block` of them, and the rest of the last run of equal keys; runs
+ *                                of more than WHOLE_RUN are split where blocks end, and scatter_merge_runs
+ *                                combines their parts
+ * Others:
+ *   scatter_even   with IF_EVEN=1, in place of the kernels after scatter_count if no destination has more
+ *                  than MOST_RIVALS elements (`crowded` is 0)
+ *   scatter_atomic   one work-item per element; atomic instructions of the device, otherwise compare and swap
+ *   scatter_init_copies, scatter_merge_copies   with MERGE_COPIES=1, before and after one of the others
+ *   into `serial` copies of the destinations of dtype T: they initialize the copies with the neutral
+ *   element, and combine out, of dtype S, with all of them
+ * Options: T, dtype of the destinations; S, of the elements; OP=0 set, 1 add, 2 multiply, 3 minimum, 4
+ * maximum (NaN wins); SORTED=1 for scatter_keys and scatter_runs; ORDERED=1 for scatter_find_destinations and
+ * scatter_ordered; NI, DIMS, I, OS0, IS0, KS0 as in index.cl; PDIMS; ATOMIC=0|1; SIZE, bytes of an element;
+ * T_<dtype>; KIND_b|i|u|f|c. */
 #if ORDERED
 #define INDEX_X (long)(XPU_GROUP(0) % (ulong)parts * p.block)
 #elif defined ROW_LANES

@@ -1,12 +1,12 @@
 /* Accumulators, addresses and the inner loop that the reduction kernels share.
  *
- * Options: IN, OUT0, OUT1 dtype tokens; A the type computed in; A_FLOAT, A_COMPLEX, A_DOUBLE, A_SIGNED,
- * IN_FLOAT, IN_DOUBLE, IN_COMPLEX as they apply; KIND_one, KIND_pair, KIND_twice, KIND_indexed or
- * KIND_welford; WIDE when A has twice the digits of the elements and of the result; IDX int or long; SECOND
- * when there are two outputs; CONTIGUOUS when the inner dimension has no gaps; DENSE when the outputs lie in
- * memory in their order; KEPT and OUTER the numbers of dimensions: were they not constants, the compiler
- * would keep the whole struct in memory, once a lane. The formulas of the table come after this file as the
- * functions declared here. */
+ * Options: IN, OUT0, OUT1, dtypes; A, type computed in; A_FLOAT, A_COMPLEX, A_DOUBLE, A_SIGNED, IN_FLOAT,
+ * IN_DOUBLE, IN_COMPLEX as they apply; KIND_one, KIND_pair, KIND_twice, KIND_indexed or KIND_welford; WIDE, A
+ * has twice the precision of the elements and of the result; IDX=int or long; SECOND, two outputs;
+ * CONTIGUOUS, the inner dimension is contiguous; DENSE, outputs are contiguous in their order; KEPT and
+ * OUTER, numbers of dimensions: if they were not constants, the compiler would copy the whole parameter
+ * struct to each lane's stack. The formulas of the table follow this file as definitions of the functions
+ * declared here. */
 #include "reduce/reduce.h"
 
 typedef COMPUTED(IN) in_t;
