@@ -335,6 +335,17 @@ def test_variance_far_from_zero(shape: tuple[int, ...], dims: int | tuple[int, .
         assert torch.equal(mean, again)
 
 
+@pytest.mark.parametrize(
+    ("shape", "dims"), [((20, 100), 1), ((300, 64), 0), ((500, 3), 0), ((20_000,), 0)], ids=str
+)
+def test_variance_far_from_zero_in_the_dtype_itself(shape: tuple[int, ...], dims: int) -> None:
+    """What float has on GPUs, float64 has everywhere: moments about an element of the output's own."""
+    x = 1e8 + torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    wanted = (x - 1e8).var(dims)  # exact differences
+    torch.testing.assert_close(x.to("xpu").var(dims).cpu(), wanted, rtol=1e-13, atol=0)
+    torch.testing.assert_close(x.to("xpu").std(dims).cpu(), wanted.sqrt(), rtol=1e-13, atol=0)
+
+
 @pytest.mark.parametrize("shape", [(3, 1), (3, 5), (70, 64), (5, 3_000), (200, 2)], ids=str)
 def test_variance_of_equal_and_of_infinite_numbers(shape: tuple[int, ...]) -> None:
     for value in (0.1, -1e30, 3e38, math.inf, -math.inf, math.nan):

@@ -187,10 +187,10 @@ static inline acc WELFORD_STEP(acc a, A x, A shift) {
 }
 static inline acc WELFORD_COMBINE(acc a, acc b) { return ACC(a.mean + b.mean, a.m2 + b.m2, 0); }
 #else
-static inline acc WELFORD_STEP(acc a, A x, A unused) {
+static inline acc WELFORD_STEP(acc a, A x, A shift) {
     idx n = a.n + 1;
-    A delta = x - a.mean, mean = a.mean + delta / (A)n;
-    return ACC(mean, a.m2 + delta * (x - mean), n);
+    A v = x - shift, delta = v - a.mean, mean = a.mean + delta / (A)n;
+    return ACC(mean, a.m2 + delta * (v - mean), n);
 }
 static inline acc WELFORD_COMBINE(acc a, acc b) {
     idx n = a.n + b.n;
@@ -244,19 +244,24 @@ static inline long offset_of(ulong index, const long *size, const long *stride, 
 
 /* What `reduce_step` is given as p for output `o`: the caller's parameter, or the shift of moments, the
  * output's first element. */
-#if defined(KIND_welford) && defined(WIDE)
+#if defined(KIND_welford) && (defined(WIDE) || !defined(SECOND))
 static inline real step_parameter(const reduce_params *p, ulong o) {
     if (p->total == 0) return 0;
     const real x = LOAD(IN, XPU_CPTR(STORED(IN), p->in + offset_of(o, p->size, p->in_stride, 0, KEPT)), 0);
     return isfinite(x) ? x : (real)0;
 }
+#elif defined(KIND_welford) /* a mean near 0 about a shift far from it would have lost digits */
+static inline real step_parameter(const reduce_params *p, ulong o) { return 0; }
+#else
+static inline real step_parameter(const reduce_params *p, ulong o) { return REAL_OF_BITS(p->parameter); }
+#endif
+#if defined(KIND_welford) && defined(WIDE)
 static inline acc finished(const reduce_params *p, ulong o, acc a) {
     const A n = REAL_OF_BITS(p->count), mean = n == 0 ? (A)0 : a.mean / n;
     const A m2 = fma(-mean * n, mean, a.m2);
     return ACC(step_parameter(p, o) + mean, m2 < 0 ? (A)0 : m2, 0); /* < 0 by rounding; NaN stays */
 }
 #else
-static inline real step_parameter(const reduce_params *p, ulong o) { return REAL_OF_BITS(p->parameter); }
 static inline acc finished(const reduce_params *p, ulong o, acc a) { return a; }
 #endif
 
