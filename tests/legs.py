@@ -37,7 +37,7 @@ UNITS = "build/tests/c/test_"
 TEST = {
     "lint": "make -s lint",
     "c": "ctest --test-dir build -j 2 --output-on-failure",
-    "ops": f"{PYTEST} tests/ops",
+    "ops": f"OPENXPU_POISON=ff {PYTEST} tests/ops",
     "python": f"{PYTEST} tests/python",
     "tile": f"{PYTEST} tests --ignore tests/ops --ignore tests/python",
 }
@@ -47,7 +47,7 @@ LONG = {
     "thread-sanitizer": "tests/sanitize.sh thread",
     "collective-races": "tests/sanitize.sh collectives",
     "pocl-c": "tests/pocl.sh c",
-    "pocl-ops": "tests/pocl.sh ops",
+    "pocl-ops": "OPENXPU_POISON=7f tests/pocl.sh ops",
     "wheel": "tests/wheel.sh",
     "mingw": "tests/mingw.sh",
     "corpus": "build/tests/tile/build_all build/ttir",
@@ -71,6 +71,7 @@ LONG = {
     "operators": ".venv/bin/python tests/intel_cpu/operators.py --every 40",
     "random-problems": "OPENXPU_TEST_PROBLEMS=5000 .venv/bin/python -m pytest -q --timeout 3600 "
     "tests/ops/test_random_problems.py",
+    "misfits": "PYTORCH_ENABLE_XPU_FALLBACK=0 .venv/bin/python tests/ops/misfits.py --changes 60",
     "samples": f"{ALL_SAMPLES} tests/ops/test_pointwise_opinfo.py tests/ops/test_reduce.py tests/ops/test_float8.py",
     "samples-compiled": f"OPENXPU_TEST_EVERY=2 {ALL_SAMPLES} tests/python/test_compile_opinfo.py",
     "samples-layers": f"{ALL_SAMPLES} tests/ops/test_grouped.py tests/ops/test_joined.py "
