@@ -84,11 +84,23 @@ bool mask_spreads(sdp::sdp_params const &p, bool debug) {
     return fits;
 }
 
+// Kernels divide by numbers of heads and elements; products of empty matrices are right by themselves.
+bool something_there(sdp::sdp_params const &p, bool debug) {
+    for (const auto *const tensor : {&p.query, &p.key, &p.value})
+        for (const auto &size : tensor->sym_sizes())
+            if (TORCH_GUARD_OR_FALSE(size.sym_eq(0))) {
+                if (debug) TORCH_WARN("Fused attention on xpu doesn't take empty tensors.");
+                return false;
+            }
+    return true;
+}
+
 bool fused_fits(sdp::sdp_params const &p, bool debug) {
     constexpr auto dtypes = std::array{at::kFloat, at::kBFloat16, at::kHalf};
-    constexpr std::array<bool (*)(sdp::sdp_params const &, bool), 7> conditions{
+    constexpr std::array<bool (*)(sdp::sdp_params const &, bool), 8> conditions{
         sdp::check_nested_tensor,
         sdp::check_tensor_shapes,
+        something_there,
         sdp::check_batch_size_and_num_heads_dense<true>,
         mask_spreads,
         sdp::check_nonzero_sequence_lengths_dense,
@@ -786,6 +798,12 @@ Tensor scaled_dot_product_attention_xpu(const Tensor &query, const Tensor &key, 
             mask = at::zeros_symint(mask->sym_sizes(), query.options())
                        .masked_fill_(mask->logical_not(), -INFINITY);
     }
+    TORCH_CHECK(!enable_gqa ||
+                    (key.dim() > 2 && key.sym_size(-3) > 0 && value.dim() > 2 && value.sym_size(-3) > 0) ||
+                    query.dim() < 3 || query.sym_size(-3) == 0,
+                "scaled_dot_product_attention: key and value need heads for those of query to share, but "
+                "have the shapes ",
+                key.sym_sizes(), " and ", value.sym_sizes());
     // Called directly: through the dispatcher the query would become part of traced programs.
     if (!is_transformed(query, key, value, mask) &&
         choose({query, key, value, mask, dropout_p, is_causal, enable_gqa}) != SDPBackend::math)

@@ -16,7 +16,6 @@
 #include <ATen/ops/addbmm_native.h>
 #include <ATen/ops/addr_native.h>
 #include <ATen/ops/any.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/col2im_native.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
@@ -35,12 +34,13 @@
 #include <ATen/ops/norm_except_dim.h>
 #include <ATen/ops/repeat_interleave_native.h>
 #include <ATen/ops/rrelu_with_noise_native.h>
-#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/split_with_sizes_copy_native.h>
 #include <ATen/ops/unfold_backward_native.h>
 #include <ATen/ops/zeros.h>
 
 #include "operands.h"
+#include "xpu/fault.h"
+#include "xpu/ops/search.h"
 
 namespace at::native {
 
@@ -161,8 +161,12 @@ Tensor repeat_interleave_xpu(const Tensor &repeats, std::optional<int64_t> outpu
         TORCH_CHECK((repeats >= 0).all().item<bool>(), "repeats can not be negative");
         output_size = ends[-1].item<int64_t>();
     }
-    const auto positions = at::arange(*output_size, ends.options());
-    return at::searchsorted(ends, positions, repeats.scalar_type() == kInt, /*right=*/true);
+    TORCH_CHECK(*output_size >= 0, "repeat_interleave: output_size can't be negative, but is ", *output_size);
+    const auto places = at::empty({*output_size}, repeats.options());
+    openxpu::check(xpu_repeat(openxpu::current_stream(repeats), ends.const_data_ptr<int64_t>(),
+                              repeats.size(0), *output_size, openxpu::dtype_of(places),
+                              places.mutable_data_ptr()));
+    return places;
 }
 
 Tensor unfold_backward_xpu(const Tensor &grad, IntArrayRef input_sizes, int64_t dim, int64_t size,

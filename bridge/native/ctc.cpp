@@ -110,11 +110,19 @@ Tensor ctc_loss_backward_xpu(const Tensor &grad, const Tensor &log_probs, const 
                              IntArrayRef input_lengths, IntArrayRef target_lengths,
                              const Tensor &neg_log_likelihood, const Tensor &log_alpha, int64_t blank,
                              bool zero_infinity) {
+    check_arguments(log_probs, targets, input_lengths, target_lengths, blank);
     const Lowered lowered(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity);
+    const auto &args = lowered.args;
+    const std::array<int64_t, 3> steps{args.batch, args.time, 2 * args.longest + 1};
+    TORCH_CHECK(grad.numel() == args.batch && neg_log_likelihood.numel() == args.batch,
+                "ctc_loss_backward: expected grad and neg_log_likelihood of ", args.batch,
+                " elements, but got ", grad.sizes(), " and ", neg_log_likelihood.sizes());
+    TORCH_CHECK(log_alpha.sizes() == IntArrayRef(steps), "ctc_loss_backward: expected log_alpha of shape ",
+                IntArrayRef(steps), ", but got ", log_alpha.sizes());
     const auto grad_loss = grad.contiguous(), loss = neg_log_likelihood.contiguous(),
                alpha = log_alpha.contiguous();
     auto result = at::empty(log_probs.sizes(), log_probs.options());
-    check(xpu_ctc_backward(current_stream(log_probs), &lowered.args, grad_loss.const_data_ptr(),
+    check(xpu_ctc_backward(current_stream(log_probs), &args, grad_loss.const_data_ptr(),
                            loss.const_data_ptr(), alpha.const_data_ptr(), result.mutable_data_ptr()));
     return result;
 }

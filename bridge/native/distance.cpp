@@ -91,7 +91,11 @@ Tensor cdist_backward_xpu(const Tensor &grad, const Tensor &x1, const Tensor &x2
     const auto [a, b, batches] = pair_of(x1, x2);
     if (a.numel() == 0 || b.size(1) == 0) return at::zeros_like(x1);
     auto sizes = batches;
-    sizes.insert(sizes.end(), {a.size(1), a.size(2)});
+    sizes.insert(sizes.end(), {a.size(1), b.size(1)});
+    TORCH_CHECK(grad.sizes() == IntArrayRef(sizes) && cdist.sizes() == IntArrayRef(sizes),
+                "_cdist_backward: expected grad and cdist of shape ", IntArrayRef(sizes), ", but got ",
+                grad.sizes(), " and ", cdist.sizes());
+    sizes.back() = a.size(2);
     const auto g = grad.contiguous(), distances = cdist.contiguous();
     auto grad_x1 = at::empty(sizes, x1.options());
     const auto args = distance_of(a, b, p, false);
@@ -115,7 +119,11 @@ Tensor pdist_forward_xpu(const Tensor &self, double p) {
 Tensor pdist_backward_xpu(const Tensor &grad, const Tensor &self, double p, const Tensor &pdist) {
     TORCH_CHECK(self.is_contiguous(), "_pdist_backward requires self to be contiguous");
     TORCH_CHECK(pdist.is_contiguous(), "_pdist_backward requires pdist to be contiguous");
-    if (self.size(0) <= 1 || self.size(1) == 0) return at::zeros_like(self, MemoryFormat::Contiguous);
+    const auto rows = self.size(0), pairs = rows * (rows - 1) / 2;
+    TORCH_CHECK(grad.numel() == pairs && pdist.numel() == pairs,
+                "_pdist_backward: expected grad and pdist of ", pairs, " elements for ", rows,
+                " rows, but got ", grad.sizes(), " and ", pdist.sizes());
+    if (rows <= 1 || self.size(1) == 0) return at::zeros_like(self, MemoryFormat::Contiguous);
     const auto g = grad.contiguous();
     auto grad_self = at::empty_like(self, MemoryFormat::Contiguous);
     const auto args = distance_of(self, self, p, true);

@@ -59,6 +59,8 @@ Tensor with_dense_rows(const Tensor &weight) {
 }
 
 void check_bag_fault(const xpu_fault &fault) {
+    TORCH_CHECK_INDEX(!fault.state || fault.which == 0, "embedding_bag: offset ", fault.index,
+                      " is out of range of ", fault.extent, " indices, or less than the one before it");
     TORCH_CHECK_INDEX(!fault.state, "index out of range in self");
 }
 
@@ -187,6 +189,7 @@ Tensor embedding_bag_dense_backward_xpu(const Tensor &grad, const Tensor &indice
                                         const std::optional<Tensor> &per_sample_weights,
                                         int64_t padding_idx) {
     const auto sum_type = is_half(grad) ? kFloat : grad.scalar_type();
+    if (grad.size(0) == 0) return at::zeros({num_weights, grad.size(1)}, grad.options()); // no bags
     if (mode == bag_max) {
         const auto weight = at::zeros({num_weights, grad.size(1)}, grad.options().dtype(sum_type));
         const auto none = maximum_indices.lt(0);
@@ -224,6 +227,7 @@ Tensor embedding_bag_per_sample_weights_backward_xpu(const Tensor &grad, const T
     const auto rows = with_dense_rows(weight).to(grad.scalar_type());
     const auto out = at::empty({index.numel()}, grad.options());
     const auto dense = grad.contiguous();
+    if (grad.size(0) == 0) return at::zeros({index.numel()}, grad.options()); // no bags
     const auto args = bags_like(rows, index, grad.size(0), padding_idx);
     xpu_fault fault = {};
     check(xpu_bag_weights(current_stream(grad), &args, dense.const_data_ptr(), rows.const_data_ptr(),

@@ -67,6 +67,8 @@ void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const T
     TORCH_CHECK(a.scalar_type() == b.scalar_type(),
                 "expected m1 and m2 to have the same dtype, but got: ", a.dtype().name(),
                 " != ", b.dtype().name());
+    c10::MaybeOwned<Tensor> expanded;
+    if (addend) expanded = at::expand_size(*addend, out.sizes(), "addmm");
     if (out.numel() == 0) return;
     const auto last = a.dim() - 1;
     xpu_gemm_args args{.dtype = openxpu::dtype_of(out),
@@ -85,12 +87,10 @@ void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const T
                        .combine = ending.combine,
                        .epilogue_scalar = {ending.scalar[0], ending.scalar[1]}};
     if (other) args.other = matrix_of(*other);
-    c10::MaybeOwned<Tensor> expanded;
     if (addend) {
         TORCH_CHECK(addend->scalar_type() == out.scalar_type(),
                     "self and mat2 must have the same dtype, but got ", addend->scalar_type(), " and ",
                     out.scalar_type());
-        expanded = at::expand_size(*addend, out.sizes());
         if (expanded->is_conj()) expanded = c10::MaybeOwned<Tensor>::owned(expanded->resolve_conj());
         args.c = matrix_of(*expanded);
     }

@@ -24,6 +24,9 @@ namespace {
 xpu_grid_sample describe(const Tensor &input, const Tensor &grid, int64_t mode, int64_t padding,
                          bool align_corners) {
     check_grid_sampler_common(input, grid);
+    TORCH_CHECK(mode >= 0 && mode <= 2 && padding >= 0 && padding <= 2,
+                "grid_sampler: expected an interpolation mode and a padding mode from 0 to 2, but got ", mode,
+                " and ", padding);
     const int dims = static_cast<int>(input.dim()) - 2;
     if (dims == 2)
         check_grid_sampler_2d(input, grid);
@@ -62,6 +65,11 @@ std::tuple<Tensor, Tensor> sample_backward(const Tensor &grad_output, const Tens
         globalContext().alertNotDeterministic(input.dim() == 4 ? "grid_sampler_2d_backward_xpu"
                                                                : "grid_sampler_3d_backward_xpu");
     const auto args = describe(input, grid, mode, padding, align_corners);
+    DimVector sizes = {input.size(0), input.size(1)};
+    sizes.append(grid.sizes().begin() + 1, grid.sizes().end() - 1);
+    TORCH_CHECK(grad_output.sizes() == IntArrayRef(sizes),
+                "grid_sampler_backward: expected grad_output of shape ", IntArrayRef(sizes), ", but got ",
+                grad_output.sizes());
     const auto gradient = grad_output.contiguous(), image = input.contiguous(), places = grid.contiguous();
     const auto sum_type = toOpMathType(input.scalar_type());
     const auto grad_input =

@@ -262,6 +262,12 @@ TORCH_IMPL_FUNC(_linalg_slogdet_xpu)(const Tensor &A, const Tensor &sign, const 
 
 TORCH_IMPL_FUNC(lu_unpack_xpu)(const Tensor &LU, const Tensor &pivots, bool unpack_data, bool unpack_pivots,
                                const Tensor &P, const Tensor &L, const Tensor &U) {
+    if (unpack_pivots) {
+        auto expected = LU.sizes().slice(0, LU.dim() - 2).vec();
+        expected.push_back(std::min(LU.size(-2), LU.size(-1)));
+        TORCH_CHECK(pivots.sizes() == IntArrayRef(expected), "lu_unpack: expected pivots of shape ",
+                    IntArrayRef(expected), " for LU of shape ", LU.sizes(), ", but got ", pivots.sizes());
+    }
     if (!factors_on_host(LU)) return unpack(LU, pivots, unpack_data, unpack_pivots, P, L, U);
     lend("lu_unpack", {LU, pivots}, {P, L, U}, [=](auto &in, auto &out) {
         at::lu_unpack_outf(in[0], in[1], unpack_data, unpack_pivots, out[0], out[1], out[2]);

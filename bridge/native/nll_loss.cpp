@@ -60,6 +60,9 @@ void nll_forward(const Tensor &input, const Tensor &target, const Tensor &weight
 void nll_backward(const Tensor &grad_output, const Tensor &input, const Tensor &target, const Tensor &weight,
                   int64_t reduction, int64_t ignore_index, const Tensor &total_weight,
                   const Tensor &grad_input) {
+    const auto count = reduction == Reduction::None ? target.numel() : 1;
+    TORCH_CHECK(grad_output.numel() == count, "nll_loss_backward: expected grad_output of ", count,
+                " elements, but got ", grad_output.sizes());
     if (grad_input.numel() == 0) return;
     const auto t = target.contiguous(), w = dense_weight(weight, input), g = grad_output.contiguous();
     const auto args = nll_of(input, t, w, reduction, ignore_index);

@@ -115,7 +115,7 @@ std::tuple<Tensor, Tensor, Tensor> rows_backward(const Tensor &grad_out, const T
     RowNorm norm(input, normalized_shape, weight, bias, 0, rms);
     const auto x = input.contiguous(), dy = grad_out.to(input.scalar_type()).contiguous();
     const auto type = parameter_type(input, weight, bias);
-    auto grad_input = mask[0] ? at::empty_like(x) : Tensor();
+    auto grad_input = mask[0] ? at::empty_like(x, MemoryFormat::Contiguous) : Tensor();
     auto grad_weight = wanted(mask[1] && given(weight), given(weight) ? *weight : input, type);
     auto grad_bias = wanted(mask[2] && given(bias), given(bias) ? *bias : input, type);
     if (!rms) check_count(mean, norm.args.rows, op, "mean");
@@ -137,7 +137,7 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_xpu(const Tensor &input, IntArrayR
     _check_layer_norm_inputs(input, normalized_shape, weight ? *weight : Tensor(), bias ? *bias : Tensor());
     RowNorm norm(input, normalized_shape, weight, bias, eps, false);
     const auto x = input.contiguous();
-    auto output = at::empty_like(x);
+    auto output = at::empty_like(x, MemoryFormat::Contiguous);
     const auto shape = statistics_shape(input, normalized_shape);
     auto mean = at::empty(shape, input.options().dtype(statistics_type(input))), rstd = at::empty_like(mean);
     check(xpu_row_norm_forward(current_stream(input), &norm.args, x.const_data_ptr(),
@@ -160,7 +160,7 @@ std::tuple<Tensor, Tensor> _fused_rms_norm_xpu(const Tensor &input, IntArrayRef 
                                                            : std::numeric_limits<float>::epsilon();
     RowNorm norm(input, normalized_shape, weight, {}, eps.value_or(smallest), true);
     const auto x = input.contiguous();
-    auto output = at::empty_like(x);
+    auto output = at::empty_like(x, MemoryFormat::Contiguous);
     auto rstd =
         at::empty(statistics_shape(input, normalized_shape), input.options().dtype(statistics_type(input)));
     check(xpu_row_norm_forward(current_stream(input), &norm.args, x.const_data_ptr(),

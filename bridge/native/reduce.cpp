@@ -186,6 +186,12 @@ Tensor &extreme_of_all_out(const char *name, xpu_reduction reduction, const Tens
 void norm_into(const Tensor &self, double p, OptionalIntArrayRef dims, bool keepdim,
                std::optional<ScalarType> dtype, const Tensor &result) {
     const double inf = std::numeric_limits<double>::infinity();
+    const auto mask = reduced_dims(self, dims);
+    if (p < 0 || p == inf)
+        for (int64_t d = 0; d < self.dim(); d++)
+            TORCH_CHECK(!mask[d] || self.size(d) > 0, "linalg.vector_norm cannot compute the ", p,
+                        " norm on the dimension ", d,
+                        " because this dimension is empty and the operation does not have an identity");
     const xpu_reduction reduction = p == 0      ? XPU_REDUCE_NORM0
                                     : p == 1    ? XPU_REDUCE_NORM1
                                     : p == 2    ? XPU_REDUCE_NORM2
@@ -197,7 +203,7 @@ void norm_into(const Tensor &self, double p, OptionalIntArrayRef dims, bool keep
                             ? self.to(type)
                         : at::isComplexType(type) ? self
                                                   : as_if_cast(self, type);
-    reduce(reduction, from, {result}, reduced_dims(self, dims), keepdim, p);
+    reduce(reduction, from, {result}, mask, keepdim, p);
 }
 
 enum class Moment { var, std };
@@ -240,6 +246,7 @@ Tensor &moment_out(const char *name, Moment moment, Tensor &result, const Tensor
     const auto mask = at::native::make_dim_mask(dims, self.dim());
     at::native::resize_reduction_result(result, self, mask, keepdim, result.scalar_type());
     warn_of_freedom(name, self, mask, correction);
+    if (self.numel() == 0) return result.fill_(std::numeric_limits<double>::quiet_NaN());
     const Tensor to =
         result.scalar_type() == self.scalar_type() ? result : at::empty_like(result, self.options());
     reduce(moment == Moment::std ? XPU_REDUCE_STD : XPU_REDUCE_VAR, self, {to}, mask, keepdim, correction);
@@ -266,6 +273,11 @@ std::tuple<Tensor, Tensor> moment_and_mean(const char *name, Moment moment, cons
     const auto shape = at::native::shape_from_dim_mask(self, mask, keepdim);
     Tensor result = at::empty(shape, self.options()), mean = at::empty(shape, self.options());
     warn_of_freedom(name, self, mask, correction);
+    if (self.numel() == 0) {
+        result.fill_(std::numeric_limits<double>::quiet_NaN());
+        mean.fill_(std::numeric_limits<double>::quiet_NaN());
+        return {result, mean};
+    }
     reduce(moment == Moment::std ? XPU_REDUCE_STD_MEAN : XPU_REDUCE_VAR_MEAN, self, {result, mean}, mask,
            keepdim, correction);
     return {result, mean};

@@ -195,6 +195,11 @@ void pad(xpu_resample_kind kind, const Tensor &self, IntArrayRef padding, const 
 
 void pad_backward(xpu_resample_kind kind, const Tensor &grad_output, IntArrayRef padding,
                   const Tensor &grad_input) {
+    auto sizes = grad_input.sizes().vec();
+    for (size_t i = 0; i < padding.size() / 2 && i < sizes.size(); i++)
+        sizes[sizes.size() - 1 - i] += padding[2 * i] + padding[2 * i + 1];
+    TORCH_CHECK(grad_output.sizes() == IntArrayRef(sizes), "padding_backward: expected grad_output of shape ",
+                IntArrayRef(sizes), ", but got ", grad_output.sizes());
     if (grad_input.numel() == 0) return;
     const auto dy = grad_output.contiguous(), dx = dense_for(grad_input, grad_output.scalar_type());
     auto args = resample_of(kind, dx, dy, static_cast<int64_t>(padding.size() / 2), false);

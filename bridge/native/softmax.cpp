@@ -46,6 +46,9 @@ void softmax_forward(const Tensor &self, int64_t dim, bool logarithm, const Tens
 
 void softmax_backward(const Tensor &grad_output, const Tensor &output, int64_t dim, bool logarithm,
                       const Tensor &mask, const Tensor &grad_input) {
+    TORCH_CHECK(grad_output.sizes() == output.sizes(), logarithm ? "log_softmax" : "softmax",
+                "_backward: a gradient of shape ", grad_output.sizes(), " doesn't fit an output of shape ",
+                output.sizes());
     if (output.numel() == 0) return;
     auto args = softmax_over(output, dim);
     const auto grad = grad_output.contiguous(), y = output.contiguous();

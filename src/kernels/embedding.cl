@@ -122,12 +122,15 @@ static inline part join_rows(part mine, long *count, __local part *scratch, __lo
 #define JOIN_ROWS(mine, count)
 #endif
 
-/* The indices of a bag. */
+/* The indices of a bag. Offsets beyond the indices, or that fall, are reported. */
 static inline void bounds(const bag_params *p, long bag, long *begin, long *end) {
     __global const index_t *offsets = XPU_CPTR(index_t, p->offsets);
     *begin = clamp((long)offsets[bag], 0L, (long)p->count);
     *end = bag + 1 < p->bags || p->last_is_end ? clamp((long)offsets[bag + 1], *begin, (long)p->count)
                                                : p->count;
+    if (offsets[bag] != *begin) fault_report(p->watch, 1, offsets[bag], p->count);
+    if ((bag + 1 < p->bags || p->last_is_end) && offsets[bag + 1] != *end)
+        fault_report(p->watch, 1, offsets[bag + 1], p->count);
 }
 
 static inline bool counts_in(const bag_params *p, long index) {

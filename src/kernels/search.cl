@@ -1,6 +1,8 @@
 /* Binary search, one work-item per value.
  *   search      out = number of elements of the sorted sequence that are less than the value; with `right`,
  *               less or equal. NaN is greater than all other values.
+ *   repeat      out = number of `ends` that are not greater than the work-item's index. Reported: an end less than
+ *               the one before it, and a last end other than the count.
  *   is_member   out = is the value in the sequence? (`right`: is it not?)
  * Options: T, dtype; OUT, dtype of the positions. */
 #include "search.h"
@@ -33,6 +35,18 @@ __kernel void search(search_params p) {
     STORE(OUT, XPU_PTR(STORED(OUT), p.out), i,
           (COMPUTED(OUT))search_for(&p, v, p.one ? 0 : i / (ulong)p.a_row, p.right));
 }
+#ifdef REPEAT
+__kernel void repeat(search_params p) {
+    const ulong i = get_global_id(0);
+    __global const long *ends = XPU_CPTR(long, p.sequence);
+    if (i < (ulong)p.length && ends[i] < (i ? ends[i - 1] : 0L)) fault_report(p.falls, FAULT_TEXT, 0, 0);
+    if (i == 0 && ends[p.length - 1] != p.count) fault_report(p.differs, FAULT_TEXT, 0, 0);
+    if (i >= (ulong)p.count) return;
+    /* ends that fall: a place that is there */
+    STORE(OUT, XPU_PTR(STORED(OUT), p.out), i,
+          (COMPUTED(OUT))min(search_for(&p, (value_t)i, 0, true), (long)p.length - 1));
+}
+#endif
 #else
 __kernel void is_member(search_params p) {
     const ulong i = get_global_id(0);

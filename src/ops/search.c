@@ -4,27 +4,31 @@
 #include "kernels/search.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
+#include "xpu/fault.h"
 
 #define GROUP 256
 #define MEMBER XPU_DTYPE_COUNT /* in place of the dtype of places */
 
-static xpu_status run(xpu_stream *stream, xpu_dtype dtype, xpu_dtype out, const search_params *p) {
+static xpu_status run(xpu_stream *stream, const char *name, xpu_dtype dtype, xpu_dtype out,
+                      const search_params *p) {
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if (!dtype_is_ordered(dtype) || (dtype_needs_fp64(dtype) && !properties->has_fp64))
         return op_lacks("search", dtype, properties);
-    if (p->count == 0) return XPU_SUCCESS;
-    const char *name = out == MEMBER ? "is_member" : "search";
+    const bool repeat = p->differs.place != 0;
+    const int64_t items = repeat && p->count < p->length ? p->length : p->count;
+    if (items == 0) return XPU_SUCCESS;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_SEARCH);
     spec_dtype(&spec, "T", dtype);
     spec_pack(&spec, "OUT", out, 8);
     spec_follows(&spec, "OUT=", out == MEMBER ? NULL : dtype_token(out));
+    spec_flag(&spec, "REPEAT", repeat);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
         XPU_TRY(kernel_of_file(device, &spec, "search.cl", name, &kernel, "%s %s", name, dtype_token(dtype)));
-    const xpu_range range = {1, {(size_t)((p->count + GROUP - 1) / GROUP)}, {GROUP}, (uint64_t)p->count * 60};
+    const xpu_range range = {1, {(size_t)((items + GROUP - 1) / GROUP)}, {GROUP}, (uint64_t)items * 60};
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
@@ -42,7 +46,7 @@ xpu_status xpu_search(xpu_stream *stream, xpu_dtype dtype, const void *sequence,
                              .length = length,
                              .one = a_row == 0,
                              .right = right};
-    return run(stream, dtype, out_dtype, &p);
+    return run(stream, "search", dtype, out_dtype, &p);
 }
 
 xpu_status xpu_is_member(xpu_stream *stream, xpu_dtype dtype, const void *sequence, int64_t length,
@@ -54,5 +58,28 @@ xpu_status xpu_is_member(xpu_stream *stream, xpu_dtype dtype, const void *sequen
                              .length = length,
                              .one = true,
                              .right = invert};
-    return run(stream, dtype, MEMBER, &p);
+    return run(stream, "is_member", dtype, MEMBER, &p);
+}
+
+xpu_status xpu_repeat(xpu_stream *stream, const int64_t *ends, int64_t length, int64_t count,
+                      xpu_dtype out_dtype, void *out) {
+    if (out_dtype != XPU_INT32 && out_dtype != XPU_INT64)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "repeat: places are int32 or int64");
+    if (length < 1 || count < 0)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "repeat: %lld places, %lld times", (long long)length,
+                       (long long)count);
+    xpu_fault *place;
+    XPU_TRY(xpu_fault_watch(stream, &place));
+    const search_params p = {
+        .sequence = XPU_ADDR(ends),
+        .out = XPU_ADDR(out),
+        .count = count,
+        .length = length,
+        .one = true,
+        .right = true,
+        .falls = {XPU_ADDR(place), XPU_ADDR("repeats can not be negative")},
+        .differs = {XPU_ADDR(place), XPU_ADDR("allocated size does not match required size: output_size of "
+                                              "repeat_interleave is not the sum of repeats")}};
+    XPU_TRY(run(stream, "repeat", XPU_INT64, out_dtype, &p));
+    return xpu_fault_raise(stream, place);
 }

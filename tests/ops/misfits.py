@@ -3,7 +3,8 @@
 `python misfits.py OPERATOR… [--changes N]` records the calls that PyTorch's samples (OpInfo) of these operators make on
 xpu, forward and backward, and makes them again with a size changed here and there. Memory comes from an allocator that
 puts the end of each block beside a page that nobody may touch, so that a kernel that reads or writes behind its operands
-ends the process. Prints a line per failure; the exit status tells whether there was one.
+ends the process. Prints a line per failure and a count; the exit status tells whether there was a failure. Without
+operators it takes all of OpInfo, or with `--every N` one in N.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
-import pickle
 import random
 import signal
 import subprocess
@@ -67,6 +67,7 @@ void give(void *pointer, size_t size, int device, void *queue) {
 """
 
 SECONDS = 60  # that a call may take, with building kernels
+CALLS = 8  # recorded of an operator
 
 
 def resized(x: Tensor, dim: int, size: int) -> Tensor:
@@ -168,7 +169,7 @@ def make_calls(cases: Path, library: str, first: int) -> None:
     """In a process of its own: makes the calls from number ``first`` on, telling the number before each."""
     torch.xpu.memory.change_current_allocator(torch.xpu.memory.XPUPluggableAllocator(library, "take", "give"))
     libc = ctypes.CDLL(None)
-    for number, (name, args, kwargs) in enumerate(pickle.loads(cases.read_bytes())):
+    for number, (name, args, kwargs) in enumerate(torch.load(cases, weights_only=False)):
         if number < first:
             continue
         print(number, flush=True)
@@ -185,25 +186,32 @@ def make_calls(cases: Path, library: str, first: int) -> None:
     os._exit(0)
 
 
-def misfits(operators: list[str], changes: int) -> Iterator[str]:
-    """What ended the process that made the calls, a line each."""
+def recorded_calls(operators: list[str], every: int) -> dict[str, list[Call]]:
+    """The calls that samples make, by ATen's operator; all operators where none is named."""
     # They ask for the device, after which no allocator can be set.
     from tests.ops.recorded import OPERATORS, Call, record
 
     calls: dict[str, list[Call]] = {}
     for info in OPERATORS:
-        if info.formatted_name in operators:
+        name = info.formatted_name
+        if name in operators if operators else zlib.crc32(name.encode()) % every == 0:
             for overload, kept in record(info).items():
-                calls.setdefault(overload.name(), []).extend(kept)
+                if overload.namespace == "aten":
+                    known = calls.setdefault(overload.name(), [])
+                    known += [Call(c.overload, *c.on("cpu")) for c in kept[: CALLS - len(known)]]
+    return calls
+
+
+def misfits(calls: dict[str, list[Call]], changes: int) -> Iterator[str]:
+    """What ended the process that made the calls with changed arguments, a line each; prints a count."""
     cases = []
     for name, kept in sorted(calls.items()):
-        if name.startswith("aten::"):
-            ways = [way for call in kept for way in changed(Call(call.overload, *call.on("cpu")))]
-            draw = random.Random(zlib.crc32(name.encode()))
-            cases += [(name, *way) for way in draw.sample(ways, min(len(ways), changes))]
+        ways = [way for call in kept for way in changed(call)]
+        draw = random.Random(zlib.crc32(name.encode()))
+        cases += [(name, *way) for way in draw.sample(ways, min(len(ways), changes))]
     with tempfile.TemporaryDirectory() as folder:
         library, file, first = compiled_allocator(folder), Path(folder, "cases"), 0
-        file.write_bytes(pickle.dumps(cases))
+        torch.save(cases, file, pickle_protocol=5)
         while first < len(cases):
             command = [
                 sys.executable,
@@ -224,22 +232,26 @@ def misfits(operators: list[str], changes: int) -> Iterator[str]:
             ended = signal.Signals(-ran.returncode).name if ran.returncode < 0 else ran.returncode
             yield f"{ended} {name}({', '.join(map(shown, args))}, { ({k: shown(v) for k, v in kwargs.items()}) })"
             first = int(numbers[-1]) + 1
+    print(f"{len(calls)} operators, {len(cases)} calls", flush=True)
 
 
 def main() -> None:
     """As the module's text says."""
     parser = argparse.ArgumentParser()
     parser.add_argument("operators", nargs="*")
-    parser.add_argument("--changes", type=int, default=40)
+    parser.add_argument("--changes", type=int, default=40, help="of each of ATen's operators")
+    parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--cases", type=Path)
     parser.add_argument("--library")
     parser.add_argument("--first", type=int, default=0)
     given = parser.parse_args()
     if given.cases:
         make_calls(given.cases, given.library, given.first)
-    found = list(misfits(given.operators, given.changes))
-    print(*found, sep="\n")
-    sys.exit(bool(found))
+    failures = 0
+    for failure in misfits(recorded_calls(given.operators, given.every), given.changes):
+        print(failure, flush=True)
+        failures += 1
+    sys.exit(failures > 0)
 
 
 if __name__ == "__main__":

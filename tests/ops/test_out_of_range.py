@@ -67,7 +67,10 @@ INTO_NOTHING = {
 
 
 def refuses(function: Callable[[], object]) -> None:
-    with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)|empty tensor|should be"):
+    with pytest.raises(
+        (IndexError, RuntimeError),
+        match=r"out of (range|bounds)|empty tensor|should be|max.* ind|lass values|inconsistent|negative",
+    ):
         function()
         torch.xpu.synchronize()
 
@@ -132,12 +135,41 @@ READING: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "embedding": lambda x, i: F.embedding(i, x),
     "embedding_bag": lambda x, i: F.embedding_bag(i[None], x),
     "embedding_bag, max": lambda x, i: F.embedding_bag(i[None], x, mode="max"),
+    "embedding_bag, factors": lambda x, i: F.embedding_bag(
+        i[None], x, mode="sum", per_sample_weights=torch.ones(1, i.numel(), device="xpu")
+    ),
+    "embedding_bag, offsets": lambda x, i: F.embedding_bag(torch.zeros(3, device="xpu").long(), x, i),
+    "embedding_bag, last offset": lambda x, i: F.embedding_bag(
+        torch.zeros(3, device="xpu").long(), x, F.pad(i, (1, 0)), include_last_offset=True
+    ),
     "embedding_renorm": lambda x, i: torch.embedding_renorm_(x, i, 1e9, 2.0),
     "embedding backward": lambda x, i: torch.ops.aten.embedding_dense_backward(
         torch.ones(i.numel(), x.size(1), device="xpu"), i, ROWS, -1, False
     ),
     "nll_loss": lambda x, i: F.nll_loss(x[:1, :ROWS].expand(i.numel(), -1), i),
     "cross_entropy": lambda x, i: F.cross_entropy(x[:1, :ROWS].expand(i.numel(), -1), i),
+    "index, unsafe": lambda x, i: torch.ops.aten._unsafe_index(x, [i]),
+    "index, three": lambda x, i: x.view(ROWS, 4, 4)[i * 0, i * 0, i],
+    "one_hot": lambda x, i: F.one_hot(i, ROWS),
+    "nll_loss2d": lambda x, i: F.nll_loss(
+        x[:1, :ROWS, None, None].expand(i.numel(), -1, 1, 1), i[:, None, None]
+    ),
+    "ctc_loss": lambda x, i: F.ctc_loss(
+        torch.zeros(200, 1, ROWS, device="xpu"), i[None], [200], [i.numel()], blank=0
+    ),
+    "max_unpool2d": lambda x, i: torch.ops.aten.max_unpool2d(
+        torch.ones(1, 1, 1, i.numel(), device="xpu"), i[None, None, None], [2, 2]
+    ),
+    "max_unpool3d": lambda x, i: torch.ops.aten.max_unpool3d(
+        torch.ones(1, 1, 1, 1, i.numel(), device="xpu"),
+        i[None, None, None, None],
+        [1, 2, 2],
+        [1, 1, 1],
+        [0, 0, 0],
+    ),
+    "sparse": lambda x, i: torch.sparse_coo_tensor(
+        i[None], torch.ones(i.numel(), device="xpu"), (ROWS,), check_invariants=True
+    ),
     "multi_margin_loss": lambda x, i: F.multi_margin_loss(x[:1, :ROWS].expand(i.numel(), -1), i),
 }
 

@@ -22,6 +22,14 @@ XPU_API xpu_status xpu_search(xpu_stream *stream, xpu_dtype dtype, const void *s
 XPU_API xpu_status xpu_is_member(xpu_stream *stream, xpu_dtype dtype, const void *sequence, int64_t length,
                                  const void *values, int64_t count, bool invert, void *out);
 
+/* out[i] (XPU_INT32 or XPU_INT64), i < count: the first k < length with ends[k] > i, so that k occurs
+ * ends[k] - ends[k - 1] times.
+ *
+ * ends: cumulative sums of the repeats. An end less than the one before it, or a last end other than
+ *     `count`, is a fault (xpu/fault.h). */
+XPU_API xpu_status xpu_repeat(xpu_stream *stream, const int64_t *ends, int64_t length, int64_t count,
+                              xpu_dtype out_dtype, void *out);
+
 #ifdef __cplusplus
 }
 #endif
