@@ -105,7 +105,7 @@ class Llama(nn.Module):
 
 
 def make(weights: str, sizes: list[int], device: str) -> Llama:
-    """The same random model each time, its layers quantised one by one."""
+    """The same random model each time, its layers quantized one by one."""
     torch.manual_seed(0)
     with torch.device("meta"):
         model = Llama(*sizes)

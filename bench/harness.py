@@ -96,9 +96,9 @@ def report(cases: Iterable[Case], path: Path | None = None, title: str = "xpu be
     for case in cases:
         r = measure(case)
         results.append(r)
-        colour = "green" if r.ratio >= r.bar else "red"
+        color = "green" if r.ratio >= r.bar else "red"
         times = (f"{r.ours:,.2f}", f"{r.theirs:,.2f}")
-        table.add_row(r.group, r.name, *times, f"[{colour}]{r.ratio:.2f}[/]", f"{r.bar:.2f}")
+        table.add_row(r.group, r.name, *times, f"[{color}]{r.ratio:.2f}[/]", f"{r.bar:.2f}")
         print(f"{r.group} {r.name}: {r.ratio:.2f} (bar {r.bar:.2f})", file=sys.stderr, flush=True)
     console.print(table)
     if path:

@@ -1,4 +1,4 @@
-"""Concatenation, indexing, embeddings, and the optimiser's part of a training step."""
+"""Concatenation, indexing, embeddings, and the optimizer's part of a training step."""
 
 from __future__ import annotations
 
@@ -108,11 +108,11 @@ def cases() -> Iterator[Case]:
         "_foreach_mul": lambda g: torch._foreach_mul(g, 0.5),
         "_foreach_norm": lambda g: torch._foreach_norm(g),
     }.items():
-        yield Case("optimiser", name, lambda w=work: w(grads["xpu"]), lambda w=work: w(grads["cpu"]), 1.0)
+        yield Case("optimizer", name, lambda w=work: w(grads["xpu"]), lambda w=work: w(grads["cpu"]), 1.0)
     for name, fused in {"AdamW as it comes": None, "AdamW fused": True}.items():
-        optimisers = {d: torch.optim.AdamW(parameters(d), 1e-4, fused=fused) for d in lists}
+        optimizers = {d: torch.optim.AdamW(parameters(d), 1e-4, fused=fused) for d in lists}
         yield Case(
-            "optimiser", name, lambda o=optimisers: o["xpu"].step(), lambda o=optimisers: o["cpu"].step(), 1.0
+            "optimizer", name, lambda o=optimizers: o["xpu"].step(), lambda o=optimizers: o["cpu"].step(), 1.0
         )
 
 

@@ -1,7 +1,7 @@
 """Schedules and bytes of collectives over up to 1,000 simulated ranks (`python bench/scale.py`).
 
 Each algorithm is a list of rounds, and a round what every rank sends in it: to whom, which pieces of the buffer. From
-those come bytes, messages and neighbours of a rank, and the time of a network in which a message takes `latency` plus
+those come bytes, messages and neighbors of a rank, and the time of a network in which a message takes `latency` plus
 its bytes over `bandwidth`, and a rank sends one at a time. MPI's rings have one message under way, and what goes straight
 all. What the pieces hold is followed, too, for
 small numbers of ranks: the schedules are of these collectives only if every rank ends with what it should have.
@@ -73,7 +73,7 @@ class Plan:
     title: str
     rounds: Callable[[], Iterator[Round]]
     pieces: int  # of the buffer, of equal size but the last
-    neighbours: int  # most ranks that one sends to or receives from
+    neighbors: int  # most ranks that one sends to or receives from
     under_way: int = 1  # a round begins when the one so many before it is done
 
 
@@ -167,7 +167,7 @@ def doubling(ranks: int, size: int, _: int) -> Plan:
         def all_of(sender: np.ndarray, receiver: np.ndarray, reduces: bool) -> Round:
             return Round(sender, receiver, np.zeros_like(sender), 1, reduces, np.full(len(sender), size))
 
-        if rest:  # odd ones of the first take part for their neighbours
+        if rest:  # odd ones of the first take part for their neighbors
             yield all_of(2 * extra, 2 * extra + 1, True)
         members = np.concatenate([2 * extra + 1, np.arange(2 * rest, ranks)])
         distance = 1
@@ -253,7 +253,7 @@ def halving(ranks: int, size: int, element: int) -> Plan:
     def rounds() -> Iterator[Round]:
         return (step for step in plan.rounds() if step.reduces)
 
-    return Plan("MPI: halving", rounds, plan.pieces, plan.neighbours)
+    return Plan("MPI: halving", rounds, plan.pieces, plan.neighbors)
 
 
 # --- which is taken ---

@@ -33,7 +33,7 @@ xpu_graph *Graph::captured(const char *method) const {
 Graph::~Graph() { xpu_graph_destroy(graph_); }
 
 void Graph::begin(PoolId pool) {
-    interpreter.initialise();
+    interpreter.initialize();
     check_native("pools for graphs");
     const auto device = current_device();
     TORCH_CHECK(!graph_ || !has_capture(),

@@ -43,7 +43,7 @@ bool has_blocks() {
 }
 
 // Packs four columns of eight contiguous elements into VNNI layout.
-void pack_neighbours(const BFloat16 *from, int64_t line, BFloat16 *to, int64_t pitch) {
+void pack_neighbors(const BFloat16 *from, int64_t line, BFloat16 *to, int64_t pitch) {
     uint32_t pairs[4][4];
     for (int n = 0; n < 4; n++) std::memcpy(pairs[n], from + n * line, sizeof pairs[n]);
     for (int k = 0; k < 4; k++) {
@@ -60,7 +60,7 @@ void pack(const xpu_matrix &b, const BFloat16 *from, int64_t depth, int64_t colu
         const int64_t whole = b.row_stride == 1 && end - first == 16 ? depth / 8 * 8 : 0;
         for (int64_t k = 0; k < whole; k += 8)
             for (int64_t n = first; n < end; n += 4)
-                pack_neighbours(from + k + n * b.column_stride, b.column_stride, to + k * columns + 2 * n,
+                pack_neighbors(from + k + n * b.column_stride, b.column_stride, to + k * columns + 2 * n,
                                 2 * columns);
         for (int64_t k = whole; k < depth; k += 2)
             for (int64_t n = first; n < end; n++) {

@@ -13,7 +13,7 @@ struct Interpreter {
     // Calls a function that runs Python code. A pending Python error is preserved.
     void (*call)(const std::function<void()> &call);
     // Initializes the devices, and applies what Python deferred until then (seeds).
-    void (*initialise)();
+    void (*initialize)();
 };
 
 extern OPENXPU_API Interpreter interpreter;

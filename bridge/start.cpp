@@ -14,7 +14,7 @@ namespace openxpu {
 
 Interpreter interpreter = {
     .call = [](const std::function<void()> &) {},
-    .initialise = [] { at::globalContext().lazyInitDevice(at::kXPU); },
+    .initialize = [] { at::globalContext().lazyInitDevice(at::kXPU); },
 };
 
 namespace {

@@ -11,34 +11,34 @@ from pathlib import Path
 import torch
 
 
-def written_out(variables: Mapping[str, str], optimised: bool = True) -> dict[str, str]:
-    """Return `variables`, and on a processor what builds without its driver's optimiser: units that are written out, or all.
+def written_out(variables: Mapping[str, str], optimized: bool = True) -> dict[str, str]:
+    """Return `variables`, and on a processor what builds without its driver's optimizer: units that are written out, or all.
 
     It takes most of such a run's time, and isn't the one of a GPU.
     """
-    if torch.xpu.get_device_properties().type == "cpu" and ("OPENXPU_MATRIX" in variables or not optimised):
+    if torch.xpu.get_device_properties().type == "cpu" and ("OPENXPU_MATRIX" in variables or not optimized):
         return {"OPENXPU_BUILD_OPTIONS": "-cl-opt-disable", **variables}
     return dict(variables)
 
 
 def passes(
-    chosen: Mapping[str | Path, str], every: int = 1, optimised: bool = True, **environment: str
+    chosen: Mapping[str | Path, str], every: int = 1, optimized: bool = True, **environment: str
 ) -> None:
     """Assert that tests pass with these variables set: of each file, or test's id, those that its keyword leaves.
 
     Keywords are pytest's -k, "" leaves all. Each test that is left runs with one in `every` of its parameters, its
-    kernels built without the driver's optimiser unless `optimised`; with all, optimised, where OPENXPU_TEST_ALL=1. One
+    kernels built without the driver's optimizer unless `optimized`; with all, optimized, where OPENXPU_TEST_ALL=1. One
     process runs all of them, since each takes seconds to start.
     """
     if os.environ.get("OPENXPU_TEST_ALL") == "1":
-        every, optimised = 1, True
+        every, optimized = 1, True
     environment["OPENXPU_TEST_EVERY"] = str(every)
     keywords = {Path(str(test).partition("::")[0]).name: keyword for test, keyword in chosen.items()}
     terms = [f"{name} and ({keyword})" if keyword else name for name, keyword in keywords.items()]
     options = ["--maxfail=20", "--tb=short", "-p", "no:cacheprovider", "-k", " or ".join(terms)]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *map(str, chosen)],
-        env={**os.environ, **written_out(environment, optimised)},
+        env={**os.environ, **written_out(environment, optimized)},
         capture_output=True,
         text=True,
         check=False,

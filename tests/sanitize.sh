@@ -35,7 +35,7 @@ for part in "${parts[@]}"; do
     thread)
         options=()
         OPENXPU_TEST_SECONDS=${OPENXPU_TEST_SECONDS:-60} \
-            sanitized build-tsan thread -E '_(xmx8?|xmx_pvc|fma|dot|ptx|host|none)(_unoptimised)?$' "$@" || status=1
+            sanitized build-tsan thread -E '_(xmx8?|xmx_pvc|fma|dot|ptx|host|none)(_unoptimized)?$' "$@" || status=1
         ;;
     collectives)
         if [ ! -f build/build.ninja ]; then

@@ -114,7 +114,7 @@ PARTS = {
     "drivers": (5, 2, 1, "Intel GPU, Intel CPU runtime, NVIDIA, PoCL"),
     "src/core": (6, 0, 3, "status, memory, text, hash; os.h: the operating system"),
 }
-# neighbours of which the first may use the second; all other arrows go down
+# neighbors of which the first may use the second; all other arrows go down
 SIDEWAYS = {("python/openxpu", "bridge"), ("src/runtime", "src/kernels"), ("src/cl", "drivers")}
 # arrows that no source line shows: PyTorch calls what registers with it, drivers are loaded at run time
 OUTSIDE = {("PyTorch", "python/openxpu"), ("PyTorch", "bridge"), ("src/cl", "drivers")}

@@ -55,8 +55,8 @@ static void forget(weight w) {
     check(xpu_free(w.data));
     if (w.scale) check(xpu_free(w.scale)), check(xpu_free(w.zero));
 }
-static xpu_quantised form_of(weight w, int64_t n) {
-    return (xpu_quantised){.dtype = XPU_INT4,
+static xpu_quantized form_of(weight w, int64_t n) {
+    return (xpu_quantized){.dtype = XPU_INT4,
                            .group_rows = GROUP,
                            .group_columns = 1,
                            .scale = w.scale,
@@ -80,13 +80,13 @@ static void product(kind what, bool is_int4, const int64_t *parts, int64_t k, co
     args.a = (xpu_matrix){x, 0, k, 1}, args.out = (xpu_matrix){out, 0, parts[0], 1};
     if (what == ADDED) args.combine = XPU_COMBINE_ADD, args.other = args.out;
     if (what == GATED) args.epilogue = XPU_EPILOGUE_SILU;
-    xpu_quantised form[3];
+    xpu_quantized form[3];
     xpu_gemm_part part[3];
     const int count = what == CACHED ? 3 : what == GATED ? 2 : 1;
     for (int i = 0; i < count; i++) {
         form[i] = form_of(w[i], parts[i]);
         part[i] =
-            (xpu_gemm_part){.b = {w[i].data, 0, 1, k}, .quantised = is_int4 ? &form[i] : NULL, .n = parts[i]};
+            (xpu_gemm_part){.b = {w[i].data, 0, 1, k}, .quantized = is_int4 ? &form[i] : NULL, .n = parts[i]};
     }
     xpu_joined joined = {.count = count, .part = part, .gated = what == GATED, .eps = 1e-6};
     if (what == CACHED || what == GATED) joined.norm = norm;
@@ -102,7 +102,7 @@ static void product(kind what, bool is_int4, const int64_t *parts, int64_t k, co
         check(xpu_gemm(stream, &args));
     } else if (what == PLAIN) {
         args.b = part[0].b;
-        check(xpu_gemm_quantised(stream, &args, NULL, &form[0]));
+        check(xpu_gemm_quantized(stream, &args, NULL, &form[0]));
     } else
         check(xpu_gemm_joined(stream, &args, &joined));
 }

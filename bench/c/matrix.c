@@ -89,13 +89,13 @@ static double error(xpu_stream *stream, xpu_dtype dtype, const xpu_gemm_args *ar
 }
 
 /* Seconds of a call, the best of three rounds. */
-static double seconds_of(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *b) {
+static double seconds_of(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantized *b) {
     const double work = 2.0 * (double)args->m * (double)args->n * (double)args->k;
     const int calls = work < 1e11 ? 50 : 10;
     double best = 1e30;
     for (int round = -1; round < 3; round++) { /* the first one builds kernels */
         const double start = now();
-        for (int r = 0; r < (round < 0 ? 3 : calls); r++) check(xpu_gemm_quantised(stream, args, NULL, b));
+        for (int r = 0; r < (round < 0 ? 3 : calls); r++) check(xpu_gemm_quantized(stream, args, NULL, b));
         check(xpu_stream_synchronize(stream));
         const double each = (now() - start) / calls;
         if (round >= 0 && each < best) best = each;
@@ -127,7 +127,7 @@ static void weights(xpu_stream *stream, xpu_dtype dtype, xpu_dtype stored, int64
     args.a = (xpu_matrix){a, 0, k, 1}, args.b = (xpu_matrix){plain, 0, 1, k}, args.out = (xpu_matrix){out, 0, n, 1};
     const double by_plain = seconds_of(stream, &args, NULL);
     args.b.data = b;
-    const xpu_quantised q = {.dtype = stored,
+    const xpu_quantized q = {.dtype = stored,
                              .group_rows = bits == 4 ? 128 : 0,
                              .group_columns = 1,
                              .scale = scale,

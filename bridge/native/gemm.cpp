@@ -365,8 +365,8 @@ Tensor &int_mm_out_xpu(const Tensor &self, const Tensor &mat2, Tensor &result) {
                              .out = matrix_at(result.mutable_data_ptr(), result),
                              .alpha = openxpu::scalar_of(int64_t{1}),
                              .beta = openxpu::scalar_of(int64_t{0})};
-    const xpu_quantised bytes{.dtype = XPU_INT8};
-    openxpu::check(xpu_gemm_quantised(openxpu::current_stream(result), &args, &bytes, &bytes));
+    const xpu_quantized bytes{.dtype = XPU_INT8};
+    openxpu::check(xpu_gemm_quantized(openxpu::current_stream(result), &args, &bytes, &bytes));
     return result;
 }
 Tensor int_mm_xpu(const Tensor &self, const Tensor &mat2) {

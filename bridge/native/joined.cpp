@@ -71,8 +71,8 @@ struct Layers {
     bool is_float8() const {
         return weight[0].scalar_type() == at::kFloat8_e4m3fn || weight[0].scalar_type() == at::kFloat8_e5m2;
     }
-    xpu_quantised quantised(size_t i) const {
-        xpu_quantised q{.dtype = is_int4() ? XPU_UINT4 : openxpu::dtype_of(weight[i]),
+    xpu_quantized quantized(size_t i) const {
+        xpu_quantized q{.dtype = is_int4() ? XPU_UINT4 : openxpu::dtype_of(weight[i]),
                         .scale_dtype = openxpu::dtype_of(scale[i]),
                         .scale = openxpu::input_data(scale[i]),
                         .group_rows = is_int4() ? group : 0,
@@ -86,13 +86,13 @@ struct Layers {
     }
     bool is_stored() const { return is_int4() || is_int8() || is_float8(); }
     // Fills in xpu_gemm_fusion; false if rows don't have the layout that the kernels require.
-    bool parts(std::array<xpu_gemm_part, PARTS> &to, std::array<xpu_quantised, PARTS> &of) const {
+    bool parts(std::array<xpu_gemm_part, PARTS> &to, std::array<xpu_quantized, PARTS> &of) const {
         bool is_along = true;
         for (size_t i = 0; i < weight.size(); i++) {
             const Tensor &w = weight[i];
-            if (is_stored()) of[i] = quantised(i);
+            if (is_stored()) of[i] = quantized(i);
             to[i] = {.b = {openxpu::input_data(w), 0, w.stride(1), w.stride(0) * (is_int4() ? 8 : 1)},
-                     .quantised = is_stored() ? &of[i] : nullptr,
+                     .quantized = is_stored() ? &of[i] : nullptr,
                      .c = bias.empty() ? nullptr : openxpu::input_data(bias[i]),
                      .n = w.size(0)};
             is_along = is_along && w.stride(1) == 1 && (bias.empty() || bias[i].stride(0) == 1);
@@ -107,11 +107,11 @@ struct Layers {
         const Tensor w = weight[i].contiguous();
         const int64_t m = x.size(0), n = w.size(0);
         Tensor out = at::empty({m, n}, x.options());
-        xpu_quantised q = quantised(i);
+        xpu_quantized q = quantized(i);
         xpu_gemm_args args = product_of(x, out);
         args.b = {openxpu::input_data(w), 0, 1, w.size(1)};
         args.alpha = args.beta = openxpu::scalar_of(int64_t{1});
-        openxpu::check_product(xpu_gemm_quantised(openxpu::current_stream(x), &args, nullptr, &q));
+        openxpu::check_product(xpu_gemm_quantized(openxpu::current_stream(x), &args, nullptr, &q));
         return out;
     }
 };
@@ -124,8 +124,8 @@ void check(const Tensor &x, const Layers &all, bool gated, const std::optional<T
     TORCH_CHECK(count <= PARTS && (!gated || count == 2), "joined_linear: ", count,
                 gated ? " weights for a gate" : " weights");
     TORCH_CHECK(x.dim() == 2, "joined_linear: expected x to have 2 dimensions, got ", x.dim());
-    const bool quantised = all.is_stored();
-    TORCH_CHECK(all.scale.size() == (quantised ? count : 0) &&
+    const bool quantized = all.is_stored();
+    TORCH_CHECK(all.scale.size() == (quantized ? count : 0) &&
                     all.zero.size() == (all.is_int4() ? count : 0) &&
                     (all.bias.empty() || all.bias.size() == count),
                 "joined_linear: scales, zero points or biases don't fit ", count, " weights");
@@ -139,7 +139,7 @@ void check(const Tensor &x, const Layers &all, bool gated, const std::optional<T
     for (size_t i = 0; i < count; i++) {
         const Tensor &w = all.weight[i];
         TORCH_CHECK(w.dim() == 2 && w.scalar_type() == all.weight[0].scalar_type() &&
-                        (quantised || w.scalar_type() == x.scalar_type()),
+                        (quantized || w.scalar_type() == x.scalar_type()),
                     "joined_linear: expected weights of 2 dimensions and one dtype, got ", w.sym_sizes(), " ",
                     w.scalar_type());
         const c10::SymInt rows = w.sym_size(0);
@@ -154,7 +154,7 @@ void check(const Tensor &x, const Layers &all, bool gated, const std::optional<T
                     "joined_linear: a gate of another size: ", w.sym_sizes());
         is_here(w);
         n = gated ? rows : n + rows;
-        if (quantised) {
+        if (quantized) {
             const Tensor &s = all.scale[i];
             TORCH_CHECK(all.is_int4()
                             ? s.dim() == 2 && s.sym_size(0) == k / all.group && s.sym_size(1) == rows
@@ -224,8 +224,8 @@ Tensor joined_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
     Tensor out = at::empty({x.size(0), n}, x.options());
     if (out.numel() == 0) return out;
     std::array<xpu_gemm_part, PARTS> parts{};
-    std::array<xpu_quantised, PARTS> quantised{};
-    const bool is_told = all.parts(parts, quantised) && (!norm || norm->stride(0) == 1);
+    std::array<xpu_quantized, PARTS> quantized{};
+    const bool is_told = all.parts(parts, quantized) && (!norm || norm->stride(0) == 1);
     const xpu_joined joined{.count = static_cast<int>(all.weight.size()),
                             .part = parts.data(),
                             .gated = gated,
@@ -326,8 +326,8 @@ Tensor cached_linear(const Tensor &x, at::TensorList weight, at::TensorList scal
     Tensor out = at::empty({m, n}, x.options());
     if (m == 0) return out;
     std::array<xpu_gemm_part, PARTS> parts{};
-    std::array<xpu_quantised, PARTS> quantised{};
-    bool is_told = all.parts(parts, quantised) && (!norm || norm->stride(0) == 1) && keys.stride(3) == 1 &&
+    std::array<xpu_quantized, PARTS> quantized{};
+    bool is_told = all.parts(parts, quantized) && (!norm || norm->stride(0) == 1) && keys.stride(3) == 1 &&
                    values.stride(3) == 1;
     int64_t angle_stride = 0;
     if (cos) {
@@ -427,12 +427,12 @@ Tensor int8_linear(const Tensor &a, const Tensor &w, const Tensor &row_scale, co
     }
     Tensor out = at::empty({m, n}, a.options().dtype(dtype));
     if (out.numel() == 0) return out;
-    const xpu_quantised qa{.dtype = XPU_INT8,
+    const xpu_quantized qa{.dtype = XPU_INT8,
                            .scale_dtype = openxpu::dtype_of(rows),
                            .scale = openxpu::input_data(rows),
                            .group_rows = 1,
                            .scale_row_stride = rows.stride(0)};
-    const xpu_quantised qb{.dtype = XPU_INT8,
+    const xpu_quantized qb{.dtype = XPU_INT8,
                            .scale_dtype = openxpu::dtype_of(columns),
                            .scale = openxpu::input_data(columns),
                            .group_columns = 1,
@@ -448,7 +448,7 @@ Tensor int8_linear(const Tensor &a, const Tensor &w, const Tensor &row_scale, co
                        .alpha = openxpu::scalar_of(int64_t{1}),
                        .beta = openxpu::scalar_of(int64_t{1})};
     if (bias) args.c = {openxpu::input_data(*bias), 0, 0, bias->stride(0)};
-    openxpu::check_product(xpu_gemm_quantised(openxpu::current_stream(a), &args, &qa, &qb));
+    openxpu::check_product(xpu_gemm_quantized(openxpu::current_stream(a), &args, &qa, &qb));
     return out;
 }
 Tensor int8_linear_meta(const Tensor &a, const Tensor &w, const Tensor &, const Tensor &,

@@ -97,7 +97,7 @@ struct RowNorm {
     }
 };
 
-// Sizes of mean and rstd: the input's, with 1 in place of what is normalised.
+// Sizes of mean and rstd: the input's, with 1 in place of what is normalized.
 std::vector<int64_t> statistics_shape(const Tensor &input, IntArrayRef normalized_shape) {
     const auto leading = input.dim() - static_cast<int64_t>(normalized_shape.size());
     std::vector<int64_t> shape(input.dim(), 1);

@@ -142,14 +142,14 @@ Parameters parameters(const Tensor &t, const Tensor &scale, const Tensor &zero_p
 }
 
 // One scale (and zero point) for all elements, or one per row or column, of which there are `lines`.
-xpu_quantised quantised(const Tensor &t, const Parameters &p, bool by_row, int64_t lines) {
+xpu_quantized quantized(const Tensor &t, const Parameters &p, bool by_row, int64_t lines) {
     const auto one_each = [&](const Tensor &of) {
         TORCH_CHECK(!of.defined() || of.numel() == 1 || of.numel() == lines,
                     "expected one scale and zero point, or ", lines, ", got ", of.numel());
         return of.defined() && of.numel() > 1;
     };
     const bool scales = one_each(p.scale), zeros = one_each(p.zero);
-    xpu_quantised q{.dtype = openxpu::dtype_of(t),
+    xpu_quantized q{.dtype = openxpu::dtype_of(t),
                     .scale_dtype = XPU_FLOAT32,
                     .zero_dtype = XPU_INT32,
                     .middle = p.middle};
@@ -174,8 +174,8 @@ Tensor numbers(const Tensor &stored, const Parameters &p) {
     const xpu_matrix from{openxpu::input_data(t), 0, columns, 1}, to{out.mutable_data_ptr(), 0, columns, 1};
     Parameters all = p;
     if (!p.scale.defined()) all.scale = at::full({1}, p.number, out.options());
-    const xpu_quantised q = quantised(t, all, true, rows);
-    openxpu::check(xpu_dequantise(openxpu::current_stream(t), &from, &q, 1, rows, columns, XPU_FLOAT32, &to));
+    const xpu_quantized q = quantized(t, all, true, rows);
+    openxpu::check(xpu_dequantize(openxpu::current_stream(t), &from, &q, 1, rows, columns, XPU_FLOAT32, &to));
     return out;
 }
 
@@ -183,7 +183,7 @@ Tensor numbers(const Tensor &stored, const Parameters &p) {
 
 xpu_ending ending_of(std::string_view name, const Scalars &scalars, std::string_view algorithm) {
     const auto known = openxpu::epilogue_of(name);
-    TORCH_CHECK_NOT_IMPLEMENTED(known, "quantised operators on xpu have no post op '", name, "'");
+    TORCH_CHECK_NOT_IMPLEMENTED(known, "quantized operators on xpu have no post op '", name, "'");
     TORCH_CHECK(scalars.size() >= known->scalars, "post op ", name, " wants more than ", scalars.size(),
                 " arguments");
     return openxpu::ending_of(name, scalars, algorithm.empty() ? "none" : algorithm);
@@ -200,7 +200,7 @@ void write(const Tensor &values, double scale, int64_t zero_point, const Tensor 
     const bool is_byte = type == at::kByte;
     if (!is_byte && type != at::kChar) {
         TORCH_CHECK(c10::isFloatingType(type) || c10::isFloat8Type(type),
-                    "quantised operators on xpu give int8, uint8 or floating-point numbers, not ", type);
+                    "quantized operators on xpu give int8, uint8 or floating-point numbers, not ", type);
         out.copy_(c10::isFloat8Type(type) && scale != 1 ? values.div(scale) : values);
         return;
     }
@@ -211,7 +211,7 @@ void write(const Tensor &values, double scale, int64_t zero_point, const Tensor 
                     .add_const_input(values)
                     .build();
     using openxpu::scalar_of;
-    openxpu::pointwise(iter, at::kFloat, XPU_POINTWISE_QUANTISE,
+    openxpu::pointwise(iter, at::kFloat, XPU_POINTWISE_QUANTIZE,
                        {scalar_of(scale), scalar_of(zero_point), scalar_of(int64_t{is_byte ? 0 : -128}),
                         scalar_of(int64_t{is_byte ? 255 : 127})});
 }
@@ -237,7 +237,7 @@ struct Binary {
 
 void check_binary(const Binary &binary, const Output &output, at::IntArrayRef sizes) {
     TORCH_CHECK_NOT_IMPLEMENTED(binary.name == "sum" || binary.name == "add",
-                                "quantised operators on xpu have no binary post op '", binary.name, "'");
+                                "quantized operators on xpu have no binary post op '", binary.name, "'");
     TORCH_CHECK(binary.alpha == 1, "the binary post op's alpha must be 1, got ", binary.alpha);
     if (binary.name != "sum") return;
     const Tensor &out = binary.other;
@@ -326,15 +326,15 @@ void multiply(const Product &p, const Binary *binary, const Unary &unary, const 
         addend = p.bias->to(p.x.options().dtype(at::kFloat)).contiguous();
         args.c = {openxpu::input_data(addend), 0, 0, 1};
     }
-    const xpu_quantised qw = quantised(p.w, p.of_w, false, n);
-    xpu_quantised qx{};
+    const xpu_quantized qw = quantized(p.w, p.of_w, false, n);
+    xpu_quantized qx{};
     const bool is_bytes = is_stored(p.x) && !c10::isFloat8Type(p.x.scalar_type());
-    if (is_stored(p.x)) qx = quantised(p.x, p.of_x, true, m);
+    if (is_stored(p.x)) qx = quantized(p.x, p.of_x, true, m);
     if (m == 0 || n == 0) return;
     if (is_bytes && p.w.scalar_type() == at::kChar && !xpu_host_provider_active(p.x.device().index()))
         sums = column_sums(p.owner, p.w);
     openxpu::check_product(
-        xpu_gemm_requantised(openxpu::current_stream(p.x), &args, is_stored(p.x) ? &qx : nullptr, &qw,
+        xpu_gemm_requantized(openxpu::current_stream(p.x), &args, is_stored(p.x) ? &qx : nullptr, &qw,
                              sums.defined() ? sums.const_data_ptr<int32_t>() : nullptr, &way));
 }
 
@@ -367,7 +367,7 @@ Tensor multiply_rows(const Tensor &x, const Parameters &of_x, const Tensor &w, c
         return sums ? binary->other : p.out.view(shape);
     }
     TORCH_CHECK(c10::isFloatingType(dtype) || c10::isFloat8Type(dtype),
-                "quantised operators on xpu give int8, uint8 or floating-point numbers, not ", dtype);
+                "quantized operators on xpu give int8, uint8 or floating-point numbers, not ", dtype);
     p.out = at::empty({m, n}, options.dtype(at::kFloat));
     const c10::List<std::optional<at::Scalar>> nothing;
     multiply(p, nullptr, {"none", nothing, ""}, {1, 0, at::kFloat});
@@ -563,7 +563,7 @@ std::optional<Tensor> by_units(const Convolution &c, const Binary *binary, const
     xpu_conv conv{.dims = static_cast<int>(dims), .transposed = false, .groups = c.groups};
     for (size_t d = 0; d < dims; d++)
         conv.stride[d] = c.stride[d], conv.padding[d] = c.padding[d], conv.dilation[d] = c.dilation[d];
-    const xpu_quantised qx = quantised(x, c.of_x, true, 1), qw = quantised(c.w, c.of_w, true, kernel.size(0));
+    const xpu_quantized qx = quantized(x, c.of_x, true, 1), qw = quantized(c.w, c.of_w, true, kernel.size(0));
     xpu_ending ending = ending_of(unary.name, unary.scalars, unary.algorithm);
     xpu_way_out way{.dtype = openxpu::dtype_of(out),
                     .other_dtype = XPU_FLOAT32,
@@ -580,7 +580,7 @@ std::optional<Tensor> by_units(const Convolution &c, const Binary *binary, const
         way.other_dtype = z.dtype, way.other_scale = binary->scale;
         way.other_zero = static_cast<int32_t>(binary->zero_point);
     }
-    const xpu_status status = xpu_conv_requantised(
+    const xpu_status status = xpu_conv_requantized(
         openxpu::current_stream(x), &conv, &in, &qx, &weights, &qw, of_channels.const_data_ptr<int32_t>(),
         c.of_x.number, addend.defined() ? &b : nullptr, &ending, binary ? &z : nullptr, &way, &y);
     if (status == XPU_ERROR_NOT_SUPPORTED) return std::nullopt;

@@ -268,7 +268,7 @@ Tensor masked_scale_xpu(const Tensor &self, const Tensor &mask, double scale) {
 
 namespace {
 
-Tensor drawn_from(const Tensor &first, const Tensor *second, xpu_parametrised distribution,
+Tensor drawn_from(const Tensor &first, const Tensor *second, xpu_parametrized distribution,
                   const Source &source) {
     auto config = TensorIteratorConfig();
     config.add_owned_output(Tensor()).add_const_input(first);

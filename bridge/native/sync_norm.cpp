@@ -80,8 +80,8 @@ Tensor backward_apply(const Tensor &grad_out, const Tensor &input, const Tensor 
     at::DimVector shape(input.dim(), 1);
     shape[1] = input.size(1);
     const auto by_channel = [&](const Tensor &x) { return x.reshape(shape); };
-    const Tensor centred = at::sub(input, by_channel(mean));
-    const Tensor rest = at::addcmul(by_channel(sum_dy * slope / n).neg(), centred,
+    const Tensor centered = at::sub(input, by_channel(mean));
+    const Tensor rest = at::addcmul(by_channel(sum_dy * slope / n).neg(), centered,
                                     by_channel(slope * invstd.square() * sum_dy_xmu / n), -1);
     return at::addcmul(rest, grad_out, by_channel(slope)).to(input.scalar_type());
 }

@@ -598,7 +598,7 @@ void call_python(const std::function<void()> &call) {
 PyMODINIT_FUNC PyInit__bridge() {
     HANDLE_TH_ERRORS
     openxpu::interpreter = {.call = openxpu::call_python,
-                            .initialise = [] { torch::utils::device_lazy_init(at::kXPU); }};
+                            .initialize = [] { torch::utils::device_lazy_init(at::kXPU); }};
     THPObjectPtr module(PyModule_Create(&openxpu::module));
     return module && openxpu::add_triton(module.get()) && openxpu::add_graphs(module.get()) &&
                    openxpu::add_graph_trees(module.get()) && openxpu::add_aoti(module.get()) &&

@@ -91,7 +91,7 @@ typedef enum xpu_tile_stage {
     XPU_TILE_NONE,
     XPU_TILE_PARSE,   /* the module, printed in generic form */
     XPU_TILE_VERIFY,  /* the same, verified and with all calls inlined */
-    XPU_TILE_ANALYSE, /* narrow programs merged, reductions moved into loops */
+    XPU_TILE_ANALYZE, /* narrow programs merged, reductions moved into loops */
     XPU_TILE_LAYOUT,  /* with a note beside each materialized value */
     XPU_TILE_EMIT,    /* the OpenCL C source */
     XPU_TILE_STAGES

@@ -28,9 +28,9 @@ aten, prims = torch.ops.aten, torch.ops.prims
 _STORED = (torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)  # dtypes of weights with a scale per row
 
 
-def most_rows(dtype: torch.dtype, is_quantised: bool, device: torch.device) -> int:
+def most_rows(dtype: torch.dtype, is_quantized: bool, device: torch.device) -> int:
     """Return the maximum number of rows for which GPUs have fused kernels (``xpu_gemm_fused``)."""
-    if not is_quantised:
+    if not is_quantized:
         return 1
     by_units = "NVIDIA" in torch.xpu.get_device_properties(device).vendor
     return _launches.FEW_ROWS if by_units and dtype != torch.float32 else 4

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from openxpu import library_path
 
-STAGES = ("parse", "verify", "analyse", "layout", "emit")
+STAGES = ("parse", "verify", "analyze", "layout", "emit")
 
 
 class Param(NamedTuple):

@@ -361,10 +361,10 @@ def gpu_questions(device: int, largest: int = 4096) -> list[Question]:
     sizes = [n for n in (128, 192, 256, 384, 512, 768, 1024, 1536, 2048) if n <= largest]
     lengths = [1 << n for n in range(5, 15)]
     heights = [m for m in (256, 512, 1024, 2048, 4096, 8192) if m <= 2 * largest]
-    made = {"ptx": "quantised_tiles", "xmx": "quantised_blocks"}.get(halves_unit(device), "")
+    made = {"ptx": "quantized_tiles", "xmx": "quantized_blocks"}.get(halves_unit(device), "")
     return [
         Question("packed_product", [(n**3 // share, misaligned(n)) for n in sizes]),
-        Question("quantised_rows", [(m, few(m)) for m in (1, 4, 8, 16, 24, 32, 48, 64)], from_on=False),
+        Question("quantized_rows", [(m, few(m)) for m in (1, 4, 8, 16, 24, 32, 48, 64)], from_on=False),
         *([Question(made, [(m, few(m)) for m in heights], from_on=False)] if made else []),
         Question("short_row", [(n, summed(n)) for n in lengths], from_on=False),
         Question("long_row", [(n, normed(n)) for n in lengths], from_on=False),

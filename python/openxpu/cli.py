@@ -532,7 +532,7 @@ def make_parser() -> argparse.ArgumentParser:
     compiler.add_argument("--time", action="store_true", help="say how long each stage took")
     compiler.add_argument(
         "--dump-after",
-        choices=("parse", "verify", "analyse", "layout", "emit"),
+        choices=("parse", "verify", "analyze", "layout", "emit"),
         help="print the module after this stage instead",
     )
     exporter = commands.add_parser(

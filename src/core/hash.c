@@ -23,7 +23,7 @@ hash128 hash128_add(hash128 h, const void *data, size_t size) {
     return h;
 }
 
-static uint64_t avalanche(uint64_t x) { /* the finaliser of MurmurHash3 */
+static uint64_t avalanche(uint64_t x) { /* the finalizer of MurmurHash3 */
     x ^= x >> 33;
     x *= 0xff51afd7ed558ccdu;
     x ^= x >> 33;

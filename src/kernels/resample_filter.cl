@@ -49,12 +49,12 @@ typedef struct span {
 } span;
 
 static inline span span_of(resample_filter_params p, int o) {
-    const ACC scale = SCALE, centre = scale * (o + (ACC)0.5f);
+    const ACC scale = SCALE, center = scale * (o + (ACC)0.5f);
     const ACC reach = scale >= 1 ? SUPPORT * scale : (ACC)SUPPORT;
     span s;
-    s.first = max((int)(centre - reach + (ACC)0.5f), 0);
-    s.end = min((int)(centre + reach + (ACC)0.5f), p.in);
-    s.middle = centre - (ACC)0.5f;
+    s.first = max((int)(center - reach + (ACC)0.5f), 0);
+    s.end = min((int)(center + reach + (ACC)0.5f), p.in);
+    s.middle = center - (ACC)0.5f;
     s.shrink = scale >= 1 ? 1 / scale : (ACC)1;
     return s;
 }

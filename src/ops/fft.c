@@ -16,7 +16,7 @@
 #define LONGEST ((int64_t)1 << 30) /* the kernel multiplies by 2 in 32 bits */
 #define MAX_PASSES 10              /* 13 to the power of 8 is more than LONGEST */
 #define WORK_BYTES ((int64_t)32 << 20)
-#define FEW_COLUMNS 4 /* neighbours that are read together, where they aren't a row's */
+#define FEW_COLUMNS 4 /* neighbors that are read together, where they aren't a row's */
 #define MAX_STAGES 6
 #define GROUP_ITEMS 256 /* of kernels of one length */
 

@@ -311,7 +311,7 @@ void pointwise_add_types(text *t, xpu_dtype compute, const char *formula) {
     if (moves) text_add(t, "#include \"pointwise/pointwise_sample.cl\"\n");
     if (strstr(formula, "sb_")) text_add(t, "#include \"pointwise/pointwise_bessel.cl\"\n");
     if (strstr(formula, "sp_")) text_add(t, "#include \"pointwise/pointwise_polynomial.cl\"\n");
-    if (strstr(formula, "sq_")) text_add(t, "#include \"pointwise/pointwise_quantise.cl\"\n");
+    if (strstr(formula, "sq_")) text_add(t, "#include \"pointwise/pointwise_quantize.cl\"\n");
 }
 
 /* The offsets of all tensors from n, the index of the element or (from dimension 1 on) of the row. */

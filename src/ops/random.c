@@ -142,7 +142,7 @@ xpu_status xpu_random_bernoulli(xpu_stream *stream, xpu_generator *generator, co
 }
 
 xpu_status xpu_random_from(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter,
-                           xpu_parametrised distribution) {
+                           xpu_parametrized distribution) {
     const int inputs = distribution == XPU_BINOMIAL ? 2 : 1;
     if (iter->outputs != 1 || iter->inputs != inputs || (unsigned)distribution > XPU_BINOMIAL)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_random_from: %d outputs, %d inputs, distribution %d",

@@ -208,7 +208,7 @@ static void plan_columns(const shape *s, const xpu_device_properties *device, ac
     plan->groups = across * p->chunks;
 }
 
-/* How many neighbouring elements a GPU reads at once: 16 bytes, if all rows are aligned to that. */
+/* How many neighboring elements a GPU reads at once: 16 bytes, if all rows are aligned to that. */
 static int pack_of(const shape *s, const reduce_params *p, int64_t element, bool row) {
     if (!row || s->reduced_dims > 1 || element >= 16 || p->in % 16) return 1;
     for (int d = 0; d < s->kept_dims; d++)

@@ -220,25 +220,25 @@ static inline block *find_block(const void *pointer) {
     return b && b->node.address == pointer ? b : NULL;
 }
 
-/* A free neighbour becomes part of `b`, which is in no tree. Gives the bytes won. */
-static inline size_t merge(device_memory *m, block *b, block *neighbour) {
-    if (!neighbour || !block_is_free(neighbour)) return 0;
+/* A free neighbor becomes part of `b`, which is in no tree. Gives the bytes won. */
+static inline size_t merge(device_memory *m, block *b, block *neighbor) {
+    if (!neighbor || !block_is_free(neighbor)) return 0;
     segment *s = b->segment;
-    arena_remove(b->arena, neighbour);
-    if (neighbour == b->prev) {
+    arena_remove(b->arena, neighbor);
+    if (neighbor == b->prev) {
         *start_of(s, b->node.address) = NULL;
-        b->node.address = neighbour->node.address;
+        b->node.address = neighbor->node.address;
         *start_of(s, b->node.address) = b;
-        b->prev = neighbour->prev;
+        b->prev = neighbor->prev;
         if (b->prev) b->prev->next = b;
     } else {
-        *start_of(s, neighbour->node.address) = NULL;
-        b->next = neighbour->next;
+        *start_of(s, neighbor->node.address) = NULL;
+        b->next = neighbor->next;
         if (b->next) b->next->prev = b;
     }
-    b->node.size += neighbour->node.size;
-    size_t won = neighbour->node.size;
-    put_spare(m, neighbour);
+    b->node.size += neighbor->node.size;
+    size_t won = neighbor->node.size;
+    put_spare(m, neighbor);
     return won;
 }
 

@@ -26,7 +26,7 @@ enum {
 
 typedef struct block {
     range_node node;           /* its address and size; first, so that trees give blocks */
-    struct block *prev, *next; /* neighbours in the segment */
+    struct block *prev, *next; /* neighbors in the segment */
     struct segment *segment;
     struct arena *arena;
     size_t requested; /* what the caller asked for */

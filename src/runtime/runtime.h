@@ -30,7 +30,7 @@ struct xpu_stream {
     _Atomic(uint32_t *) counters; /* xpu_workspace_counters; NULL before the first use */
     atomic_ullong submitted;      /* commands put into the queue so far; counted on other than host devices */
     _Atomic(struct xpu_graph *) capture; /* that it is part of; mostly NULL */
-    atomic_bool watched;    /* kernels that may report a fault (fault.h) since the last synchronisation */
+    atomic_bool watched;    /* kernels that may report a fault (fault.h) since the last synchronization */
     atomic_ullong finished; /* so many of them are known to be done */
     os_mutex query_lock;    /* guards the two below */
     cl_event query_marker;  /* of an xpu_stream_query that has not seen its end yet; or NULL */

@@ -10,7 +10,7 @@
 #define MAX_TEXT (64 << 20) /* bytes of a module */
 
 static const char *const stage_names[XPU_TILE_STAGES] = {"none",    "parse",  "verify",
-                                                         "analyse", "layout", "emit"};
+                                                         "analyze", "layout", "emit"};
 
 const char *xpu_tile_stage_name(xpu_tile_stage stage) {
     return (unsigned)stage < XPU_TILE_STAGES ? stage_names[stage] : NULL;
@@ -25,7 +25,7 @@ typedef struct result {
 } result;
 
 static void (*const stages[XPU_TILE_STAGES])(tile *t) = {
-    [XPU_TILE_PARSE] = tile_parse,   [XPU_TILE_VERIFY] = tile_verify, [XPU_TILE_ANALYSE] = tile_analyse,
+    [XPU_TILE_PARSE] = tile_parse,   [XPU_TILE_VERIFY] = tile_verify, [XPU_TILE_ANALYZE] = tile_analyze,
     [XPU_TILE_LAYOUT] = tile_layout, [XPU_TILE_EMIT] = tile_emit,
 };
 

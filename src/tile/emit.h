@@ -27,7 +27,7 @@ void buffer_addf(tile *t, buffer *b, const char *format, ...) TEXT_PRINTF(3, 4);
 
 /* The order of an array's elements. Matrix units take squares of the left and the right side of a product:
  * 8 rows by 32 bytes along K, and 32 bytes along K by as many columns as a subgroup has lanes, in dwords of
- * neighbours along K. Each lies together as a lane's block read wants it; squares are row-major. Without the
+ * neighbors along K. Each lies together as a lane's block read wants it; squares are row-major. Without the
  * units, the bytes of a right side may lie in dwords of four along K, row by row. */
 typedef enum order {
     ROW_MAJOR,
@@ -79,7 +79,7 @@ typedef struct offset {
     const char *name; /* the C variable */
 } offset;
 
-int lane_dim(tile *t, const type *ty); /* which dimension's elements lie on neighbouring lanes */
+int lane_dim(tile *t, const type *ty); /* which dimension's elements lie on neighboring lanes */
 /* The one other dimension of a reduction along `axis` on a processor, where memory goes along it and it has
  * at least a quarter as many elements as there are lanes, but fewer; else -1. A vector that is filled in part
  * is loaded at once; along the axis each lane's element would be. */
@@ -93,7 +93,7 @@ bool op_reads(const op *o);
 bool is_overwritten(const tile *t, const op *read, const op *write, bool moved);
 bool is_scalar(const value *v);       /* one element: computed where it is defined */
 bool is_splat(value *v);              /* all elements are equal, whatever the coordinates */
-int64_t stride_of(value *v, int dim); /* difference of neighbours; UNKNOWN_STRIDE if not constant */
+int64_t stride_of(value *v, int dim); /* difference of neighbors; UNKNOWN_STRIDE if not constant */
 #define UNKNOWN_STRIDE INT64_MIN
 void tile_layout(tile *t);
 /* After a trial emission: what is kept in registers. True: there is a new layout to try. */

@@ -403,7 +403,7 @@ expr squares_index(emitter *e, const held *h, const coords *at) {
     return int_op(e, OP_ADDI, I32, int_op(e, OP_MULI, I32, at->dims[0], size), index);
 }
 
-/* The dimension along which neighbours are in one dword. */
+/* The dimension along which neighbors are in one dword. */
 static int dword_dim(const held *h) { return h->order == LEFT_SQUARES || h->order == SLAB; }
 
 /* Along which dimension a root's operand lies in memory, if a lane can take several of its elements at once
@@ -414,7 +414,7 @@ static int fill_dim(const emitter *e, const root *r, int *count, int *rows) {
     int d = h->fill_dim, bytes = element_bits(h->packed) / 8, k_dim = dword_dim(h);
     int all = h->type->shape[d];
     *count = at_most(at_most(16 / bytes, is_slab(h->order) && d == k_dim ? 16 : MAX_PARTS), all);
-    *rows = d == k_dim ? 1 : 4 / bytes; /* so that a lane has whole dwords, of neighbours along K */
+    *rows = d == k_dim ? 1 : 4 / bytes; /* so that a lane has whole dwords, of neighbors along K */
     int across = all / *count, items = across * (h->type->shape[1 - d] / *rows);
     if (is_slab(h->order) && items < e->lanes && across <= items) return d;
     return *count * bytes < 4 || across > e->lanes || items % e->lanes ? -1 : d;

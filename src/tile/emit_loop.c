@@ -135,7 +135,7 @@ static int chunks_at_once(emitter *e, const plan *p, int64_t n) {
     return n >= most ? most : (int)n;
 }
 
-/* A number 0 … count-1 for each lane: `width` neighbours share one. */
+/* A number 0 … count-1 for each lane: `width` neighbors share one. */
 static expr spread(emitter *e, plan *p, int64_t count, int64_t width) {
     int64_t at_once = e->lanes / width;
     if (count == 1) return constant_int(e, 0);

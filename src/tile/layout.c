@@ -324,7 +324,7 @@ static bool is_transparent(const op *o) {
     }
 }
 
-/* Of a load whose neighbours on the lanes lie apart in memory: the dimension along which they lie together.
+/* Of a load whose neighbors on the lanes lie apart in memory: the dimension along which they lie together.
  */
 static int contiguous_dim(value *v) {
     const op *o = v->def;

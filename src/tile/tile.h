@@ -4,7 +4,7 @@
  *   parse.c    tokens → IR: a function for each way in which an operation is written
  *   verify.c   types, operand counts, regions, dominance; calls are inlined
  *   join.c     programs of few columns become one
- *   analyse.c  reductions move into loops
+ *   analyze.c  reductions move into loops
  *   layout.c   which values are held, which dimension lies on the lanes
  *   emit*.c, kernel.c, libdevice.c  OpenCL C; what is known of each expression (uniform, consecutive,
  * divisible) goes along with it
@@ -417,7 +417,7 @@ void tile_verify(tile *t);
 op *clone_op(tile *t, op *from); /* its operands: what `same` says stands for them */
 void replace_uses(region *r, value *old, value *by);
 int tile_lanes(const tile *t); /* work-items of a program */
-/* The operations that use a value, the first USES of them (analyse.c). */
+/* The operations that use a value, the first USES of them (analyze.c). */
 #define USES 8
 typedef struct use_list {
     op *ops[USES];
@@ -428,7 +428,7 @@ void find_uses(const region *r, const value *v, use_list *uses);
 const attr *splat_number(const value *v);
 
 void tile_join(tile *t);
-void tile_analyse(tile *t);
+void tile_analyze(tile *t);
 void tile_layout(tile *t);
 void tile_emit(tile *t);
 

@@ -146,7 +146,7 @@ static void the_best_fit_is_taken(void **state) {
     assert_int_equal(stats().active[XPU_POOL_ALL].current, 0);
 }
 
-static void neighbours_merge(void **state) {
+static void neighbors_merge(void **state) {
     char *a = get(0, 512), *b = get(0, 512), *c = get(0, 512);
     OK(xpu_free(a));
     OK(xpu_free(c)); /* merges with the rest of the segment */
@@ -933,7 +933,7 @@ int main(void) {
         TEST(large_blocks_split_above_one_mib),
         TEST(small_blocks_split_to_the_last_512),
         TEST(the_best_fit_is_taken),
-        TEST(neighbours_merge),
+        TEST(neighbors_merge),
         TEST(streams_do_not_share_blocks),
         TEST(devices_are_apart),
         TEST(a_recorded_stream_keeps_the_block),

@@ -18,7 +18,7 @@
 #include "xpu/tuning.h"
 
 static bool tf32;        /* may fp32 be multiplied so? */
-static int64_t step = 1; /* elements from one to its neighbour, in operands */
+static int64_t step = 1; /* elements from one to its neighbor, in operands */
 static int by_units;     /* launches of the kernel that uses matrix units */
 static int by_vectors;   /* … and of that for one row of results */
 static size_t groups;    /* work-groups of the last launch of the former */
@@ -148,22 +148,22 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
     if (combine) args.other = other.matrix;
     if (combine && is_bias) args.other.column_stride = other.matrix.column_stride = 0;
     scales row = make_scales(batch, m), column = make_scales(batch, n);
-    xpu_quantised left_of = {.dtype = operand}, right_of = left_of;
+    xpu_quantized left_of = {.dtype = operand}, right_of = left_of;
     if (is_scaled) {
-        left_of = (xpu_quantised){.dtype = operand,
+        left_of = (xpu_quantized){.dtype = operand,
                                   .scale_dtype = XPU_FLOAT32,
                                   .scale = row.device,
                                   .group_rows = row.step != 0,
                                   .scale_batch_stride = row.apart,
                                   .scale_row_stride = row.step};
-        right_of = (xpu_quantised){.dtype = operand,
+        right_of = (xpu_quantized){.dtype = operand,
                                    .scale_dtype = XPU_FLOAT32,
                                    .scale = column.device,
                                    .group_columns = column.step != 0,
                                    .scale_batch_stride = column.apart,
                                    .scale_column_stride = column.step};
     }
-    SUCCEEDS(is_narrow ? xpu_gemm_quantised(stream, &args, &left_of, &right_of)
+    SUCCEEDS(is_narrow ? xpu_gemm_quantized(stream, &args, &left_of, &right_of)
              : tf32    ? xpu_gemm_tf32(stream, &args)
                        : xpu_gemm(stream, &args));
     char *got = malloc(out.count * size);

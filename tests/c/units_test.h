@@ -37,7 +37,7 @@ static int set_up(void **unused) {
 }
 
 /* On a processor begins again, where OPENXPU_MATRIX names no units, with NVIDIA's and without the driver's
- * optimiser, which takes most of such a run's time and isn't the one of a GPU. libxpu reads options once. */
+ * optimizer, which takes most of such a run's time and isn't the one of a GPU. libxpu reads options once. */
 static inline void build_quickly(char **words) {
     const xpu_device_properties *p;
     if (getenv("OPENXPU_MATRIX") || xpu_device_get_properties(0, &p) != XPU_SUCCESS) return;

@@ -3,7 +3,7 @@
 Products, each line of src/core/matrix.def with XMX: spills, the types of the instructions, and their share in the
 main loop, which is held against a bar where a team has its largest tile. Of those with FMA, which use no units, the
 spills in fp32, for GPUs without units too, and in int8 that four are multiplied at a time. The convolutions of each
-tile likewise, in half precision, in fp32 and of bytes; those of uint8 activations; and of a few rows times quantised
+tile likewise, in half precision, in fp32 and of bytes; those of uint8 activations; and of a few rows times quantized
 weights the spills.
 
 Of products with XMX8, whose operands come by way of local memory, and of attention: the part of the time for which the units are busy in the main loop, if nothing waits for memory, with 8
@@ -55,7 +55,7 @@ BUSY = {
 
 
 # a convolution of uint8 with a bias, with uint8 added, relu and uint8 for result
-BYTES_OUT = "-DREQUANTISED=1 -DA_UNSIGNED -DOUT_T=u8 -DOUT_BYTES=255 -DOTHER_T=u8 -DOTHER_BYTES=255 -DEPILOGUE=1 -DCOMBINE=1"
+BYTES_OUT = "-DREQUANTIZED=1 -DA_UNSIGNED -DOUT_T=u8 -DOUT_BYTES=255 -DOTHER_T=u8 -DOTHER_BYTES=255 -DEPILOGUE=1 -DCOMBINE=1"
 BUSY_8_LANES = 0.95
 BUSY_ATTENTION_8 = {64: 0.48, 128: 0.58}  # forward, of whose steps half are exponentials; by quads
 BUSY_QUADS_8 = 0.65
@@ -200,7 +200,7 @@ def squares(
 
 
 def layers() -> Iterator[Kernel]:
-    """Largest tiles of layers of bytes (xpu_gemm_requantised), whose activations are uint8."""
+    """Largest tiles of layers of bytes (xpu_gemm_requantized), whose activations are uint8."""
     for of in ("MATRIX_XMX", "MATRIX_SQUARES"):
         tile = "TILE_M=256 -DTILE_N=256 -DTILE_K=64 -DTEAMS_M=8 -DTEAMS_N=4"
         if of == "MATRIX_SQUARES":
@@ -346,7 +346,7 @@ def attention_8(name: str, options: str, label: str, bars: dict[str, float]) -> 
         )
 
 
-# What the elements of a quantised operand are built with: bits, form (kernels/gemm/quantised_read.h), and the scale and zero
+# What the elements of a quantized operand are built with: bits, form (kernels/gemm/quantized_read.h), and the scale and zero
 # that vary along k.
 ELEMENTS = {
     "i4": (4, 0, "-DSCALE=bf16 -DZERO=i8 -DZERO_FORM=1 -DSCALE_IS_SHORT=1"),
@@ -361,7 +361,7 @@ def octets() -> Iterator[Kernel]:
     for dtype in ("bf16", "f16"):
         for element, (bits, form, rest) in ELEMENTS.items():
             options = (
-                f"-DT={dtype} -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0 -DQUANTISED_B=1 -DE={element} -DE_BITS={bits} "
+                f"-DT={dtype} -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0 -DQUANTIZED_B=1 -DE={element} -DE_BITS={bits} "
                 f"-DE_FORM={form} {rest} -DHAS_MIDDLE=0 -DLINES_SHARE=0 -DMATRIX_XMX -DMATRIX_T={dtype} -DTILE_M=512 -DTILE_N=128 "
                 "-DTILE_K=32 -DTEAMS_M=16 -DTEAMS_N=2 -DSTAGES=1 -DBAND=2 -DA_PIECE=16 -DB_PIECE=16 -DOUT_PAIRS=0 "
                 f"-DOUT_PIECE=0 -DC_FORM=0 -DC_PIECE=0 -DEPILOGUE=0 {'' if bits == 4 else '-DB_SCALE=f32 '}"
@@ -374,7 +374,7 @@ def octets() -> Iterator[Kernel]:
 
 
 def few_rows() -> Iterator[Kernel]:
-    """A few rows times quantised weights."""
+    """A few rows times quantized weights."""
     for dtype, bits, form, zero in (
         ("i4", 4, 0, "-DZERO=i8 -DZERO_FORM=1"),
         ("i8", 8, 0, "-DZERO_FORM=0"),
@@ -458,7 +458,7 @@ def main_body(listing: str, alternatives: bool = False) -> list[str]:
     """The instructions of the loop with most matrix instructions, and the fewest others.
 
     Those of a register by itself with nothing to add to, which dg2 wants before some others, count as others. What a
-    branch inside the loop leaves out, without matrix instructions, is for its edges, or for where a group of quantised
+    branch inside the loop leaves out, without matrix instructions, is for its edges, or for where a group of quantized
     elements begins; with `alternatives` the longer one of two that exclude each other counts. A loop around loops doesn't.
     """
     lines = [line for line in listing.splitlines() if line.strip() and not line.strip().startswith("//")]

@@ -123,16 +123,16 @@ def recurrent(function: Callable[..., Any], gates: int) -> Callable[[torch.dtype
 def trained(
     kind: type[torch.optim.Optimizer], **options: Any
 ) -> Callable[[torch.dtype, int], tuple[Any, ...]]:
-    """Take two steps of an optimiser over three tensors."""
+    """Take two steps of an optimizer over three tensors."""
 
     def arguments(t: torch.dtype, n: int) -> tuple[Any, ...]:
         def train(*tensors: torch.Tensor) -> list[torch.Tensor]:
             values = [x.clone() for x in tensors[:3]]
-            optimiser = kind(values, lr=0.1, **options)
+            optimizer = kind(values, lr=0.1, **options)
             for _ in range(2):
                 for value, gradient in zip(values, tensors[3:], strict=True):
                     value.grad = gradient.clone()
-                optimiser.step()
+                optimizer.step()
             return values
 
         return train, *(random(t, *shape) for shape in ((n,), (ROWS, n), (2 * n + 1,)) * 2)

@@ -1,7 +1,7 @@
 """Code that Intel's CPU compiler gets wrong, and what the emitter prints instead.
 
 Each file in ``faults`` holds one kernel in both forms. The one that openxpu uses must compute the same with the
-optimiser and without. ``CL_CONFIG_LLVM_OPTIONS= python tests/intel_cpu/test_faults.py`` tells which of the others the
+optimizer and without. ``CL_CONFIG_LLVM_OPTIONS= python tests/intel_cpu/test_faults.py`` tells which of the others the
 installed compiler still gets wrong; without that empty variable, which of them although libxpu tells the driver not
 to unswitch loops.
 """

@@ -110,7 +110,7 @@ def test_nan_to_integers_is_one_number(dtype: torch.dtype) -> None:
 
 
 def boundaries(dtype: torch.dtype) -> torch.Tensor:
-    """Every number of `dtype`, the middle between neighbours, and the floats on both sides of each."""
+    """Every number of `dtype`, the middle between neighbors, and the floats on both sides of each."""
     numbers = every_number(dtype).flatten().float()
     numbers = numbers[numbers.isfinite()].unique()
     extremes = torch.tensor([0.0, 1e-45, 1e-40, 1e38, torch.finfo(torch.float32).max, math.inf, math.nan])

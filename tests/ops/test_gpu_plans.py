@@ -47,7 +47,7 @@ def test_as_gpus_do(files: dict[str, str]) -> None:
     passes(
         {HERE / name: keyword for name, keyword in files.items()},
         every=3,
-        optimised="test_rnn.py" not in files,
+        optimized="test_rnn.py" not in files,
         OPENXPU_PLANS="gpu",
     )
 
@@ -66,7 +66,7 @@ def test_as_units_do() -> None:
     ]
     passes(
         {
-            HERE / "test_quantised_layers.py": " or ".join(layers),
+            HERE / "test_quantized_layers.py": " or ".join(layers),
             HERE / "test_gemm.py": "int8_products or tf32_is_allowed",
         },
         OPENXPU_MATRIX="ptx",

@@ -303,10 +303,10 @@ def test_blocks(what: str, dtype: torch.dtype) -> None:
         found = product_of_blocks(*moved)
     same_of_blocks(what, found, expected)
     if IS_INNER:
-        names = ("gemm", "copy", "dequantise")
+        names = ("gemm", "copy", "dequantize")
         kernels = [e.name.split()[0] for e in profile.events() if e.name.startswith(names)]
         as_read = what == "rows" and os.environ.get("OPENXPU_MATRIX") in ("ptx", "xmx")
-        assert kernels[:-1] == ["dequantise"] * (1 if as_read else 2), kernels
+        assert kernels[:-1] == ["dequantize"] * (1 if as_read else 2), kernels
         assert kernels[-1].startswith("gemm")
 
 
@@ -433,7 +433,7 @@ def test_by_libxpu(unit: str) -> None:
         every=1 if unit == "none" else 2,
         OPENXPU_MATRIX=unit,
         OPENXPU_HOST_PROVIDER="0",
-        OPENXPU_TUNING="quantised_tiles=1024,quantised_blocks=2048",  # as GPUs have it
+        OPENXPU_TUNING="quantized_tiles=1024,quantized_blocks=2048",  # as GPUs have it
     )
 
 

@@ -11,7 +11,7 @@ from inner_run import passes
 from profiled import profiled
 from torch import Tensor
 
-from .test_quantised import SINGLES, enough, noise
+from .test_quantized import SINGLES, enough, noise
 
 # The tiers of GPUs, as their kernels run on a processor; here it is what the device has.
 TIERS = ("ptx", "fma")

@@ -1,4 +1,4 @@
-"""Optimisers train as on the CPU: foreach (the default), fused, one at a time; gradient scaling."""
+"""Optimizers train as on the CPU: foreach (the default), fused, one at a time; gradient scaling."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_training(kind: Any, options: dict[str, Any], dtype: torch.dtype, way: s
 
 
 @pytest.mark.parametrize("kind", OTHERS, ids=lambda k: k.__name__)
-def test_other_optimisers(kind: Any) -> None:
+def test_other_optimizers(kind: Any) -> None:
     expected = train(kind, "cpu", torch.float32, foreach=False)
     assert_close(train(kind, "xpu", torch.float32), expected, rtol=1e-4, atol=1e-5)
 

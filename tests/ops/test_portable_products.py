@@ -62,4 +62,4 @@ def test_without_host_provider() -> None:
         HERE / "test_random_problems.py": "",
         HERE / "test_resample.py": "filters",
     }
-    passes(tests | others, every=3, optimised=False, OPENXPU_HOST_PROVIDER="0", OPENXPU_TEST_PROBLEMS="3")
+    passes(tests | others, every=3, optimized=False, OPENXPU_HOST_PROVIDER="0", OPENXPU_TEST_PROBLEMS="3")

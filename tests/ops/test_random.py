@@ -44,7 +44,7 @@ def test_distribution(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_neighbours_are_independent(name: str) -> None:
+def test_neighbors_are_independent(name: str) -> None:
     x = DRAWS[name][1](drawn(DRAWS[name][0], torch.float64).cpu())  # uniform on [0, 1]
     for lag in (1, 2, 3, 4, 16, 256, 512, 1024):
         pair = torch.stack([x[:-lag], x[lag:]])

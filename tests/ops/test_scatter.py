@@ -368,4 +368,4 @@ def test_lengths_around_a_group_of_work_items(op: str) -> None:
 def test_sums_as_gpus_take_them(tuning: str) -> None:
     """By atomic updates, copies of the places, and sorted runs, on the host's processor."""
     chosen = "test_sums_of_any_shape or test_reductions_of_any_shape or test_halves or test_lengths"
-    passes({__file__: chosen}, every=7, optimised=False, OPENXPU_PLANS="gpu", OPENXPU_TUNING=tuning)
+    passes({__file__: chosen}, every=7, optimized=False, OPENXPU_PLANS="gpu", OPENXPU_TUNING=tuning)

@@ -644,7 +644,7 @@ def test_fused_operators_as_c_functions() -> None:
     assert torch.equal(got, wanted) and torch.equal(other, wanted)
 
 
-def test_quantised_operators_as_c_functions() -> None:
+def test_quantized_operators_as_c_functions() -> None:
     handles, onednn = Handles(), torch.ops.onednn
     number, real = ctypes.c_int64, ctypes.c_double
     scale, zero = torch.tensor(0.02, device="xpu"), torch.tensor(5, device="xpu")

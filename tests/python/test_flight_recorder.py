@@ -1,4 +1,4 @@
-"""The flight recorder: two processes' entries, their dumps, and what PyTorch's own analyser says of those."""
+"""The flight recorder: two processes' entries, their dumps, and what PyTorch's own analyzer says of those."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def beside_gloo() -> None:
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
-def analysed(where: Path) -> str:
+def analyzed(where: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(where), "-p", "trace_"],
         capture_output=True,
@@ -241,8 +241,8 @@ def copy_dumps(where: Path, since: int, to: Path) -> None:
 
 
 @case("absent", "other_size")
-def analyser(name: str) -> None:
-    """A failure is written down by all ranks, those too that take no part; PyTorch's analyser finds the reason."""
+def analyzer(name: str) -> None:
+    """A failure is written down by all ranks, those too that take no part; PyTorch's analyzer finds the reason."""
     where = Path(folder())
     group = dist.new_group(timeout=timedelta(seconds=2), group_desc="of a failure")
     since = time.time_ns()
@@ -258,7 +258,7 @@ def analyser(name: str) -> None:
     copies = where / f"{name}_{rank()}"
     copy_dumps(where, since, copies)
     if not rank():
-        text = analysed(copies)
+        text = analyzed(copies)
         assert "of a failure" in text, text
         expected = {
             "absent": "Not all ranks joining collective, sequence number: 2",

@@ -437,7 +437,7 @@ def test_weights_alone(
 @pytest.mark.parametrize("rows, bias", [(1, False), (40, True)])
 @pytest.mark.filterwarnings("ignore")
 def test_int8_activations(rows: int, bias: bool, as_on_gpus: None) -> None:
-    """torchao's: one launch quantises rows, one multiplies and scales."""
+    """torchao's: one launch quantizes rows, one multiplies and scales."""
     quantization = pytest.importorskip("torchao.quantization")
     torch.manual_seed(rows)
     model = nn.Linear(256, 512, bias=bias).bfloat16().requires_grad_(False)

@@ -1,4 +1,4 @@
-"""examples/python/generate.py with a model that is made here: quantised while it is loaded, its answer's words."""
+"""examples/python/generate.py with a model that is made here: quantized while it is loaded, its answer's words."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_compiled(folder: Path, capsys: pytest.CaptureFixture[str], fresh_compil
     assert capsys.readouterr().out.strip().splitlines()[-2].split() == WORDS[4:9]
 
 
-def test_weights_are_quantised_layer_by_layer(folder: Path) -> None:
+def test_weights_are_quantized_layer_by_layer(folder: Path) -> None:
     model, _ = generate.load(folder, "int4", "xpu")
     kinds = {type(m.weight).__name__ for name, m in model.named_modules() if name.endswith("_proj")}
     assert kinds == {"Int4PlainInt32Tensor"}

@@ -332,11 +332,11 @@ class Placed(nn.Module):
         return self.layer(x) + self.at
 
 
-def test_a_place_beside_quantised_weights_goes_on(tmp_path: Path) -> None:
+def test_a_place_beside_quantized_weights_goes_on(tmp_path: Path) -> None:
     quantization = pytest.importorskip("torchao.quantization")
     x, model = torch.ones(1, 32), Placed()
     quantization.quantize_(model.layer, quantization.Int8WeightOnlyConfig())
-    path = openxpu.package(torch.export.export(model, (x,)), tmp_path / "quantised.xpk")
+    path = openxpu.package(torch.export.export(model, (x,)), tmp_path / "quantized.xpk")
     opened, wanted = Package(path), model.layer(x).detach()
     prepared = opened.prepare([x.numpy()])
     for time in range(1, 4):

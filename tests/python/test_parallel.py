@@ -180,7 +180,7 @@ def ddp(name: str) -> None:
 
 
 @by_two()
-def ddp_without_synchronisation() -> None:
+def ddp_without_synchronization() -> None:
     net, alone = replica(), model()
     batches = [batch(step) for step in range(2)]
     for x, y in batches:

@@ -1,4 +1,4 @@
-"""Models quantised by PT2E (torchao's XPUInductorQuantizer) and lowered by Inductor to quantised operators."""
+"""Models quantized by PT2E (torchao's XPUInductorQuantizer) and lowered by Inductor to quantized operators."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def noise(actual: Tensor, expected: Tensor) -> float:
     return float(20 * torch.log10(b.norm() / (a - b).norm()))
 
 
-def quantised(model: nn.Module, samples: list[Tensor]) -> nn.Module:
+def quantized(model: nn.Module, samples: list[Tensor]) -> nn.Module:
     from torchao.quantization.pt2e import move_exported_model_to_eval
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
     from torchao.quantization.pt2e.quantizer import xpu_inductor_quantizer as xiq
@@ -122,7 +122,7 @@ def test_workflow(kind: type[nn.Module], mixed: bool) -> None:
     samples = [torch.randn(shape, device="xpu") for _ in range(3)]
     with torch.no_grad():
         expected = copy.deepcopy(model)(samples[0])
-        reference = quantised(model, samples)
+        reference = quantized(model, samples)
         stepwise = reference(samples[0])
         with torch.autocast("xpu", torch.bfloat16, enabled=mixed):
             actual, calls = lowered(reference, samples[0])
@@ -132,7 +132,7 @@ def test_workflow(kind: type[nn.Module], mixed: bool) -> None:
     if mixed:
         assert noise(actual, stepwise) > 35
         return
-    # Where a number lies between two steps of a quantisation, rounding of sums in float32 decides, which need not be
+    # Where a number lies between two steps of a quantization, rounding of sums in float32 decides, which need not be
     # the same: a feature of the last layer is a step off then, in one of many samples. Any other fault is in all.
     agreement = sorted(map(noise, actual, stepwise))
     assert agreement[len(agreement) // 2] > 100

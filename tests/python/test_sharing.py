@@ -263,7 +263,7 @@ DTYPES = (
 )  # fmt: skip
 
 
-class Labelled(torch.Tensor):
+class Labeled(torch.Tensor):
     """A subclass as users write them."""
 
 
@@ -282,7 +282,7 @@ def cases(device: str) -> dict[str, Any]:
         "parameter": nn.Parameter(torch.ones(3, device=device)),
         "integer parameter": nn.Parameter(torch.ones(3, device=device).int(), requires_grad=False),
         "buffer": nn.Buffer(torch.ones(3, device=device)),
-        "subclass": torch.ones(3, device=device).as_subclass(Labelled),
+        "subclass": torch.ones(3, device=device).as_subclass(Labeled),
         "coo": torch.eye(3).to_sparse().to(device),
         "csr": torch.eye(3).to_sparse_csr().to(device),
         "csc": torch.eye(3).to_sparse_csc().to(device),

@@ -134,7 +134,7 @@ def test_float8_training(example: tuple[nn.Module, torch.Tensor, torch.Tensor]) 
     model, x, expected = copy.deepcopy(example[0]).float(), example[1].float(), example[2]
     plain = copy.deepcopy(
         model
-    ).cpu()  # in fp32: a last bit of bf16 would turn fp8 numbers into their neighbours
+    ).cpu()  # in fp32: a last bit of bf16 would turn fp8 numbers into their neighbors
     results = []
     for each, given in ((model, x), (plain, x.cpu())):  # torchao on the CPU rounds to the same fp8 numbers
         results.append(float8.convert_to_float8_training(each)(given))
@@ -154,7 +154,7 @@ def trained(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["int4 by int8", "intx", "fp8"])
-def test_quantisation_aware_training(
+def test_quantization_aware_training(
     name: str, example: tuple[nn.Module, torch.Tensor, torch.Tensor]
 ) -> None:
     qat = pytest.importorskip("torchao.quantization.qat")
@@ -166,7 +166,7 @@ def test_quantisation_aware_training(
         base = CONFIGS["fp8 dynamic, rows" if name == "fp8" else name][0]
     least = 23 if name == "fp8" else 19
     results = []
-    # in fp32: a last bit of bf16 would turn numbers into their neighbours; fp8 takes bf16 alone
+    # in fp32: a last bit of bf16 would turn numbers into their neighbors; fp8 takes bf16 alone
     dtype = torch.bfloat16 if name == "fp8" else torch.float32
     for device in ("cpu", "xpu"):
         one = copy.deepcopy(model).to(device, dtype)

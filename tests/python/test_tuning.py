@@ -381,13 +381,13 @@ for question in _tune.gpu_questions(0, largest=256):
     assert len(answer.gains) == len(question.points) > 1
     print(answer.name)
 """
-    names = ["packed_product", "quantised_rows", "short_row", "long_row"]
+    names = ["packed_product", "quantized_rows", "short_row", "long_row"]
     assert printed(program, **FMA).split() == names
 
 
 def test_units_are_asked_up_to_how_many_rows_numbers_are_made_anew() -> None:
     program = "from openxpu import _tune\nprint([q.name for q in _tune.gpu_questions(0, largest=256)][2])"
-    for unit, name in (("ptx", "quantised_tiles"), ("xmx", "quantised_blocks"), ("xmx8", "short_row")):
+    for unit, name in (("ptx", "quantized_tiles"), ("xmx", "quantized_blocks"), ("xmx8", "short_row")):
         assert printed(program, **{**FMA, "OPENXPU_MATRIX": unit}) == name
 
 

@@ -401,7 +401,7 @@ class Generator(Writer):
         return self.op(f"tt.join {v.name}, {b.name} : {v.type} -> {result.type}", result)
 
     def swap(self, v: Value) -> Value:
-        """Do a step of a sorting network: neighbours at a distance change places where they are in the wrong order."""
+        """Do a step of a sorting network: neighbors at a distance change places where they are in the wrong order."""
         count = math.prod(v.shape)
         inner = 2 ** self.random.randint(0, count.bit_length() - 2)
         cube = self.changed("tt.reshape", v, (count // 2 // inner, 2, inner))

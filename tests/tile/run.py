@@ -68,7 +68,7 @@ class Kernel:
         if TARGETS[0] == "cpu":
             options = options.replace("-cl-intel-256-GRF-per-thread", "")
         units = self._units()
-        if units:  # optimising what is written out takes seconds to minutes, and running it as it is none
+        if units:  # optimizing what is written out takes seconds to minutes, and running it as it is none
             options += " -cl-opt-disable"
         check(
             _xpu.xpu_kernel_create(

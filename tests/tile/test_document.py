@@ -60,7 +60,7 @@ def test_the_page_has_dumps_of_all_stages_and_both_devices():
     for wanted in (
         "after parse",
         "after verify",
-        "after analyse",
+        "after analyze",
         "after layout",
         "device cpu",
         "device bmg",

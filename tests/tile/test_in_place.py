@@ -41,7 +41,7 @@ def shift(x, n: tl.constexpr):
 
 
 @triton.jit
-def neighbours(x, n: tl.constexpr):
+def neighbors(x, n: tl.constexpr):
     i = tl.arange(0, n)
     tl.store(x + i, tl.load(x + i) - tl.load(x + (i + 1) % n))
 
@@ -65,7 +65,7 @@ def test_elements_move(n: int) -> None:
     for kernel, length, exact in (
         (reverse, n, lambda r: r.flip(0)),
         (shift, n + 1, lambda r: torch.cat([r[:1], r[:-1]])),
-        (neighbours, n, lambda r: r - r.roll(-1)),
+        (neighbors, n, lambda r: r - r.roll(-1)),
         (swap, 2 * n, lambda r: r.flip(0)),
     ):
         x, r = numbers(length)
@@ -200,7 +200,7 @@ def compare_reversed(x, out, n: tl.constexpr):
 
 
 @triton.jit
-def add_neighbours(x, out, n: tl.constexpr):
+def add_neighbors(x, out, n: tl.constexpr):
     at = x + tl.arange(0, n) // 2
     tl.atomic_add(at, tl.load(at))
 
@@ -239,7 +239,7 @@ def test_atomics(n: int) -> None:
         (add_reversed, lambda r: r + r.flip(0), torch.zeros_like),
         (exchange_reversed, lambda r: r.flip(0), lambda r: r.flip(0)),
         (compare_reversed, lambda r: r.flip(0), lambda r: r.flip(0)),
-        (add_neighbours, lambda r: torch.cat([r[: n // 2] * 3, r[n // 2 :]]), torch.zeros_like),
+        (add_neighbors, lambda r: torch.cat([r[: n // 2] * 3, r[n // 2 :]]), torch.zeros_like),
         (add_every_other, lambda r: torch.cat([r[:2] * (1 + n // 2), r[2:]]), torch.zeros_like),
         (copy_and_count_the_last, lambda r: r + last, torch.clone),
     ):
@@ -366,4 +366,4 @@ def test_descriptors(n: int, target: str | int) -> None:
 @pytest.mark.skipif("OPENXPU_TEST_EVERY" in os.environ, reason="this is that run")
 def test_lanes_one_after_the_other() -> None:
     """As a processor runs them where its compiler makes no vectors of them."""
-    passes({Path(__file__): ""}, optimised=False)
+    passes({Path(__file__): ""}, optimized=False)

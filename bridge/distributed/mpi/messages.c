@@ -519,9 +519,9 @@ static bool drive(void) {
                 if (all[i].code) {
                     break_down(all[i].code);
                 } else {
-                    int was_cancelled = 0;
-                    MPI_Test_cancelled(&all[i].status, &was_cancelled);
-                    if (was_cancelled) break;
+                    int was_canceled = 0;
+                    MPI_Test_cancelled(&all[i].status, &was_canceled);
+                    if (was_canceled) break;
                     arrived(all[i].status.MPI_SOURCE, all[i].job.of);
                     if (!broken) await_arrival(all[i].job.of);
                 }
@@ -607,7 +607,7 @@ static int at_finalize(MPI_Comm comm, int key, void *value, void *extra) {
     (void)comm, (void)key, (void)value, (void)extra;
     pthread_mutex_lock(&lock);
     if (!ended) {
-        ended = "MPI has been finalised";
+        ended = "MPI has been finalized";
         let_arrivals_go();
         pthread_cond_broadcast(&changes);
     }
@@ -618,14 +618,14 @@ static int at_finalize(MPI_Comm comm, int key, void *value, void *extra) {
 static const char *begin_mpi(int64_t ms) {
     int is_there = 0, is_over = 0, level = 0;
     MPI_Finalized(&is_over);
-    if (is_over) return ended = "MPI has been finalised";
+    if (is_over) return ended = "MPI has been finalized";
     MPI_Initialized(&is_there);
     int code = is_there ? MPI_Query_thread(&level) : MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
     if (code) return mpi_text(code);
     is_ours = !is_there;
     world.is_foreign = is_there;
     if (level < MPI_THREAD_SERIALIZED)
-        return say("MPI was initialised for calls from one thread only (level %d): several have to call it, "
+        return say("MPI was initialized for calls from one thread only (level %d): several have to call it, "
                    "MPI_THREAD_MULTIPLE or MPI_THREAD_SERIALIZED",
                    level);
     MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
@@ -897,10 +897,10 @@ static void end(bool in_order) {
             }
         in_order = is_done;
     }
-    const bool finalises = in_order && is_ours;
-    if (in_order && !finalises) let_arrivals_go();
-    if (finalises) {
-        ended = "MPI has been finalised";
+    const bool finalizes = in_order && is_ours;
+    if (in_order && !finalizes) let_arrivals_go();
+    if (finalizes) {
+        ended = "MPI has been finalized";
         let_arrivals_go();
         MPI_Comm_free(&envelopes);
         MPI_Comm_free(&contents);
@@ -909,7 +909,7 @@ static void end(bool in_order) {
     }
     pthread_cond_broadcast(&changes);
     leave();
-    if (finalises) MPI_Finalize();
+    if (finalizes) MPI_Finalize();
 }
 
 const struct mpi_messages openxpu_mpi_messages = {

@@ -5,7 +5,7 @@
  * time: a waiting thread, or a background thread that sleeps most of the time.
  *
  * Messages of up to MPI_MESSAGE_INSIDE bytes are sent eagerly. Larger ones are offered, and sent when the
- * receiver has a buffer. An offer that is never accepted can thus be cancelled, and no message of the wrong
+ * receiver has a buffer. An offer that is never accepted can thus be canceled, and no message of the wrong
  * size waits in MPI. */
 #pragma once
 
@@ -22,7 +22,7 @@ enum mpi_end { MPI_IS_OVER, MPI_TIME_OVER, MPI_WAS_ABORTED, MPI_HAS_FAILED };
 
 struct mpi_messages_world {
     int rank, size;
-    bool is_foreign; /* MPI had been initialised by others, who end it */
+    bool is_foreign; /* MPI had been initialized by others, who end it */
     char library[64];
 };
 
@@ -36,7 +36,7 @@ struct mpi_address {
  * are in ms, 0: without end. Any thread may call. */
 struct mpi_messages {
     uint32_t version;
-    /* Initialises MPI if nobody has; once, by all processes, which meet here. Again: says the same. */
+    /* Initializes MPI if nobody has; once, by all processes, which meet here. Again: says the same. */
     const char *(*start)(int64_t ms, struct mpi_messages_world *world);
     /* Rank 0's bytes to all, once all call it. */
     const char *(*tell)(void *bytes, size_t count, int64_t ms);

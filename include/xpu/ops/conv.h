@@ -76,9 +76,9 @@ XPU_API xpu_status xpu_conv_forward_ended(xpu_stream *stream, const xpu_conv *co
  * - for sums of more than 2^16 products;
  * - for 2^31 pixels or more in a dimension;
  * - for zero points that the accumulation can't represent. */
-XPU_API xpu_status xpu_conv_requantised(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
-                                        const xpu_quantised *of_input, const xpu_tensor *weight,
-                                        const xpu_quantised *of_weight, const int32_t *weight_sums,
+XPU_API xpu_status xpu_conv_requantized(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
+                                        const xpu_quantized *of_input, const xpu_tensor *weight,
+                                        const xpu_quantized *of_weight, const int32_t *weight_sums,
                                         double factor, const xpu_tensor *bias, const xpu_ending *ending,
                                         const xpu_tensor *other, const xpu_way_out *way,
                                         const xpu_tensor *output);

@@ -95,7 +95,7 @@ XPU_API xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const c
  *     rows (columns) by 4 scales. Blocks are padded to that size and follow each other along K.
  *     The batch stride is the only stride used. There are no zero points.
  * global_scale: one more scale per matrix, applied to the sums. */
-typedef struct xpu_quantised {
+typedef struct xpu_quantized {
     xpu_dtype dtype; /* of the elements: float8 but XPU_FLOAT8_E8M0FNU, float4, int8, uint8, int4, uint4 */
     xpu_dtype scale_dtype; /* float16, bfloat16, float32, float8 */
     xpu_dtype zero_dtype;  /* the same, or an integer of 8 to 32 bits */
@@ -108,7 +108,7 @@ typedef struct xpu_quantised {
     int64_t scale_count;      /* scales in the groups' swizzled blocks (xpu_gemm_grouped_quantized) */
     const float *whole_scale; /* one for each matrix of a batch, or for each group; stride 1. NULL: none */
     int64_t whole_scale_stride;
-} xpu_quantised;
+} xpu_quantized;
 
 /* A product with A, B or both quantized; NULL for an operand that is not.
  *
@@ -123,8 +123,8 @@ typedef struct xpu_quantised {
  *     float16 has too small a range.
  *
  * Errors: XPU_ERROR_NOT_SUPPORTED for post-ops in that last case. */
-XPU_API xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
-                                      const xpu_quantised *b);
+XPU_API xpu_status xpu_gemm_quantized(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantized *a,
+                                      const xpu_quantized *b);
 
 /* xpu_gemm_grouped with A, B or both quantized; NULL for an operand that is not.
  *
@@ -140,9 +140,9 @@ XPU_API xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *a
  *
  * Errors: XPU_ERROR_NOT_SUPPORTED if both operands have scales that vary along K, or zero points, and
  * args->dtype is float16. */
-XPU_API xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *args,
+XPU_API xpu_status xpu_gemm_grouped_quantized(xpu_stream *stream, const xpu_gemm_args *args,
                                               xpu_grouped grouped, const int32_t *ends,
-                                              const xpu_quantised *a, const xpu_quantised *b);
+                                              const xpu_quantized *a, const xpu_quantized *b);
 
 /* Dtype and quantization of a result, and of the operand of the binary post-op.
  *
@@ -161,14 +161,14 @@ typedef struct xpu_way_out {
  *     A has zero points.
  * int8 or uint8 A with scales and zero points per row, times int8 B with scales per column, accumulates in
  * int32 on devices with such instructions. */
-XPU_API xpu_status xpu_gemm_requantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
-                                        const xpu_quantised *b, const int32_t *b_sums,
+XPU_API xpu_status xpu_gemm_requantized(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantized *a,
+                                        const xpu_quantized *b, const int32_t *b_sums,
                                         const xpu_way_out *way);
 
 /* One of several right operands, k x n, that share the left one. */
 typedef struct xpu_gemm_part {
     xpu_matrix b;
-    const xpu_quantised *quantised; /* NULL: elements of args->dtype */
+    const xpu_quantized *quantized; /* NULL: elements of args->dtype */
     const void *c;                  /* n contiguous elements, added to each row; NULL in all parts: no bias */
     int64_t n;
 } xpu_gemm_part;
@@ -236,7 +236,7 @@ XPU_API xpu_status xpu_gemm_cached(xpu_stream *stream, const xpu_gemm_args *args
                                    const xpu_cached *cached, xpu_fault *fault);
 
 /* out[b][r][c] = the value of element [r][c] of `matrix`. `dtype`, of `out`: float16, bfloat16 or float32. */
-XPU_API xpu_status xpu_dequantise(xpu_stream *stream, const xpu_matrix *matrix, const xpu_quantised *q,
+XPU_API xpu_status xpu_dequantize(xpu_stream *stream, const xpu_matrix *matrix, const xpu_quantized *q,
                                   int64_t batch, int64_t rows, int64_t columns, xpu_dtype dtype,
                                   const xpu_matrix *out);
 

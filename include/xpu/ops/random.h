@@ -41,15 +41,15 @@ XPU_API xpu_status xpu_random(xpu_stream *stream, xpu_generator *generator, cons
 XPU_API xpu_status xpu_random_bernoulli(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter);
 
 /* Distributions whose parameters are tensors. Inputs and output have one floating dtype. */
-typedef enum xpu_parametrised {
+typedef enum xpu_parametrized {
     XPU_GAMMA,   /* shape (input 0), scale 1; never below the dtype's smallest normal number */
     XPU_POISSON, /* mean (input 0); negative or NaN: XPU_ERROR_ASSERTION, possibly deferred */
     XPU_BINOMIAL /* successes in (input 0) trials of probability (input 1) */
-} xpu_parametrised;
+} xpu_parametrized;
 
 /* Each element of the output has its own parameters. */
 XPU_API xpu_status xpu_random_from(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter,
-                                   xpu_parametrised distribution);
+                                   xpu_parametrized distribution);
 
 /* Integers from `from` to from + range - 1; a range of 0 means all 2^64. Their probabilities differ by less
  * than one part in 2^32. */

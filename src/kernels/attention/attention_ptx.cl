@@ -194,7 +194,7 @@ static inline void put_pair(const attention_matrix *m, long b, long h, long row,
 #endif
 }
 
-/* What dropout makes of four probabilities: those of (query, key), its neighbour key, and of the query 8 below. */
+/* What dropout makes of four probabilities: those of (query, key), its neighbor key, and of the query 8 below. */
 static inline float4 kept4(const attention_params *p, long b, long h, long query, long key) {
     return (float4)(kept(p, b, h, query, key), kept(p, b, h, query, key + 1), kept(p, b, h, query + 8, key),
                     kept(p, b, h, query + 8, key + 1));
@@ -219,7 +219,7 @@ static inline place place_of(const attention_params *p, long first, long row) {
     return at;
 }
 
-/* What is added to the scores of two neighbouring keys by two rows, which look at keys from `start` to before `end`. */
+/* What is added to the scores of two neighboring keys by two rows, which look at keys from `start` to before `end`. */
 static inline float4 bias4(const attention_params *p, xpu_addr upper, xpu_addr lower, long key,
                            __private const long *start, __private const long *end) {
 #ifdef BIAS_T
@@ -453,7 +453,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     __local uint room;
     const uint each = blocks * sets * (uint)p.batch;
     if (!is_last_group(XPU_PTR(uint, p.counters) + XPU_GROUP(0) % each, (uint)p.slices, &room)) return;
-    /* Four elements of a row are several neighbours', of which each has some slices. */
+    /* Four elements of a row are several neighbors', of which each has some slices. */
     const int rows = (int)min(all - r0, (long)TILE), quads = (p.value_depth + 3) / 4, places = rows * quads;
     int count = 1;
     while (count < 8 && 2 * count * places <= THREADS) count *= 2;

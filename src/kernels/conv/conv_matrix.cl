@@ -153,13 +153,13 @@ static inline long place_of_column(const conv_matrix_params *p, const product *z
 /* What becomes of a column's sums. */
 typedef struct channel {
     value_t bias;
-#if REQUANTISED
+#if REQUANTIZED
     int less;
     float scale;
 #endif
 } channel;
 
-#if REQUANTISED
+#if REQUANTIZED
 static inline int zero_of(const conv_matrix_params *p) {
     return p->bytes.less + (p->bytes.x_zero ? XPU_CPTR(int, p->bytes.x_zero)[0] : 0);
 }
@@ -170,7 +170,7 @@ static inline channel channel_of(const conv_matrix_params *p, const product *z, 
     const long number = z->group * (long)p->result_channels + min(column, p->columns - 1);
     const bool has_bias = SOUGHT != 2 && p->bias && column < p->columns;
     c.bias = has_bias ? (value_t)LOAD(T, XPU_CPTR(STORED(T), p->bias), number * p->bias_stride) : (value_t)0;
-#if REQUANTISED
+#if REQUANTIZED
     const conv_bytes_params *q = &p->bytes;
     c.less = 0;
 #ifndef BYTES_AS_NUMBERS
@@ -185,7 +185,7 @@ static inline channel channel_of(const conv_matrix_params *p, const product *z, 
 
 /* A sum as it is written at a place of the result. */
 static inline COMPUTED(OUT_T) result_of(const conv_matrix_params *p, __private const channel *c, acc_t sum, long place) {
-#if REQUANTISED
+#if REQUANTIZED
 #ifndef BYTES_AS_NUMBERS
     sum -= c->less;
 #endif

@@ -225,7 +225,7 @@ static inline void put_pair(const conv_matrix_params *p, __private const channel
 
 #if OUT_PIECES
 /* Two sums beside each other, rounded, and at which place of the result. */
-#if REQUANTISED
+#if REQUANTIZED
 #define LINE_PAIR_1 ushort
 #define LINE_PAIR_2 uint
 #define LINE_PAIR_4 uint2

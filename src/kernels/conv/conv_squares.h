@@ -132,7 +132,7 @@ static inline void load_weights(const conv_matrix_params *p, __private uint8 *to
         fetch_piece(ONE_TAP || (int)piece_of(i, false) < (int)left ? from + at[i] : NOTHING);
 }
 #elif SOUGHT == 1
-/* w, whose lines are channels of y at one tap and hold the channels of x; two neighbours share a place. */
+/* w, whose lines are channels of y at one tap and hold the channels of x; two neighbors share a place. */
 static inline void open_weights(const conv_matrix_params *p, __private uint *at, uint n0) {
     const uint pitch = (uint)BYTES(p->other_pitch), last = (p->columns - 1 - n0) / 16 * 2 + IN_EIGHTS(TILE_N);
     WRITTEN_OUT for (uint i = 0; i < PAIRS_ACROSS(TILE_N); i++) at[i] =

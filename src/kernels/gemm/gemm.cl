@@ -46,7 +46,7 @@
 #define GROUPED 0
 #endif
 #include "gemm/gemm.h"
-#include "gemm/quantised.h"
+#include "gemm/quantized.h"
 #include "gemm/gemm_tile.h"
 #include "matrix/pieces.h"
 #include "matrix/quad.h"
@@ -54,14 +54,14 @@
 #include "matrix/epilogue_math.h"
 #include "matrix/leaving.h"
 
-#if QUANTISED_B || defined(FEW) || defined(FEW_ON_HOST) || defined(FEW_BY_UNITS)
-#include "gemm/quantised_read.h"
+#if QUANTIZED_B || defined(FEW) || defined(FEW_ON_HOST) || defined(FEW_BY_UNITS)
+#include "gemm/quantized_read.h"
 #endif
 #if defined(HOST_ROWS) || defined(FEW_ON_HOST) /* a file comes in once, where it is first asked for */
 #include "sixteen.h"
 #endif
-#if QUANTISED_B
-#define GIVEN const gemm_quantised_params q
+#if QUANTIZED_B
+#define GIVEN const gemm_quantized_params q
 #if GROUPED
 #define TAKE_GIVEN gemm_params p = q.gemm;
 #else
@@ -273,8 +273,8 @@ static inline void put_sum(const gemm_params *p, const tile_place *at, long m, l
 #define RUN 4 /* sums that are written together */
 #elif defined(MATRIX_PTX)
 #include "matrix/matrix.h"
-#if QUANTISED_B
-#include "matrix/matrix_quantised.h"
+#if QUANTIZED_B
+#include "matrix/matrix_quantized.h"
 #endif
 #define RUN 8
 #endif
@@ -332,7 +332,7 @@ __kernel void gemm_matrix(GIVEN) {
     const surface a = {XPU_PTR(void, p.a + at.b * p.a_stride.batch * ELEMENT),
                        (int)(A_K_FAST ? p.k : p.m) * ELEMENT, (int)(A_K_FAST ? p.m : p.k),
                        (int)(A_K_FAST ? p.a_stride.row : p.a_stride.column) * ELEMENT};
-#if QUANTISED_B
+#if QUANTIZED_B
     const surface b = {XPU_PTR(void, q.b.data + at.b * q.b.batch * E_BITS / 8), (int)p.k * E_BITS / 8, (int)p.n,
                        (int)q.b.across * E_BITS / 8};
 #if SHARED_B
@@ -442,7 +442,7 @@ static inline void exchange(__private acc_t (*two)[2], const uint bit, const uin
         }
     }
 }
-/* Four lanes have neighbours of a row, two of each of four blocks; then each has the eight of one block. Of
+/* Four lanes have neighbors of a row, two of each of four blocks; then each has the eight of one block. Of
  * blocks of even and of odd columns beside each other (ptx_units.h) they have four, in two of them. */
 static inline void gather_row(__private acc_t (*two)[2]) {
 #if MATRIX_BYTES && !B_K_FAST
@@ -471,7 +471,7 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
 
     operand_a a;
     open_operand(a.from, pa, pitch_a, left_m, TILE_M, A_K_FAST);
-#if QUANTISED_B
+#if QUANTIZED_B
     operand_lines o;
 #define OPEN_B(step) open_lines(&o, &q.b, at.b, n0, at.k + (step) * TILE_K, left_n)
 #define LOAD_PART_B(stage, depth) load_octets(stage, &o, &q.b, depth)
@@ -671,10 +671,10 @@ __kernel __attribute__((reqd_work_group_size(GEMM_ROW_LANES, 1, 1))) void gemm_r
     const long m = row % p.m, b = row / p.m, from = g % spans * GEMM_ROW_SPAN;
     const long to = min(p.n, from + GEMM_ROW_SPAN);
     gemm_params q = p;
-    if (NEIGHBOURS & 1) q.out_stride.column = 1;
-    if (NEIGHBOURS & 2) q.c_stride.column = 1;
-    if (NEIGHBOURS & 4) q.other_stride.column = 1;
-    if (NEIGHBOURS & 8) q.b_scale_stride[1] = 1;
+    if (NEIGHBORS & 1) q.out_stride.column = 1;
+    if (NEIGHBORS & 2) q.c_stride.column = 1;
+    if (NEIGHBORS & 4) q.other_stride.column = 1;
+    if (NEIGHBORS & 8) q.b_scale_stride[1] = 1;
     __global const acc_t *const sums = XPU_CPTR(acc_t, p.partial) + row * p.n;
     for (long n = from + (long)get_local_id(0); n < to; n += GEMM_ROW_LANES) put(&q, b, m, n, sums[n]);
 }

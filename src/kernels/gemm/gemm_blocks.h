@@ -33,7 +33,7 @@
 #endif
 #endif
 
-#if QUANTISED_B /* gemm_octets.h */
+#if QUANTIZED_B /* gemm_octets.h */
 #define READS_B (SHARED_B ? 1 : SUMS_N)
 #define SHAPE_B E_BITS, 16, 1
 #define X_OF_B(r) 0
@@ -73,7 +73,7 @@
 #define A_WORDS (MATRIX_WHOLE || !A_K_FAST ? 4 : 2) /* bytes of what they count in a line */
 #define B_WORDS (B_K_FAST || MATRIX_WHOLE ? 4 : ELEMENT)
 #define STEP_A (A_K_FAST ? 64 / A_WORDS : STEP_K)
-#if QUANTISED_B
+#if QUANTIZED_B
 #define STEP_B E_BITS
 #define WORDS_B(k) ((k) * E_BITS / 32)
 #else
@@ -142,7 +142,7 @@ static inline void read_left(__private left_block (*to)[SUMS_M], __private block
     WRITTEN_OUT for (int r = 0; r < READS_A; r++) read_rows(to, a, r, ahead);
 }
 
-#if QUANTISED_B
+#if QUANTIZED_B
 #include "gemm/gemm_octets.h"
 #else
 static inline void read_right(__private int8 (*to)[2], __private blocks_b *b, const int ahead) {
@@ -219,7 +219,7 @@ static inline void open_request(__private request *q, const surface *s, int firs
     ASK(PAYLOAD((q)->at[0]), FIRST_X(k_fast, (i) * TEAMS), FIRST_Y(k_fast, (i) * TEAMS))
 static inline void ask(__private request *a, __private request *b) {
     WRITTEN_OUT for (int i = 0; i < REQUESTS; i++) ASK_FOR(a, A_K_FAST, i);
-#if !QUANTISED_B
+#if !QUANTIZED_B
     WRITTEN_OUT for (int i = 0; i < REQUESTS; i++) ASK_FOR(b, B_K_FAST, i);
 #endif
 }
@@ -240,7 +240,7 @@ static inline void ask(__private request *a, __private request *b) {
 /* Adds the product of the team's rows from m0 and columns from n0 on, of the group's from m and n on, over
  * k_begin … k_end - 1 to `sum`. k_end is a multiple of a step away from k_begin, or the end of the matrices.
  */
-#if QUANTISED_B
+#if QUANTIZED_B
 static inline void multiply_rows(__private sum_block (*sum)[SUMS_N], __private blocks_a *a,
                                  __private int8 (*right)[2], const int ahead) {
     WRITTEN_OUT for (int r = 0; r < READS_A; r++) {
@@ -252,10 +252,10 @@ static inline void multiply_rows(__private sum_block (*sum)[SUMS_N], __private b
     }
 }
 #endif
-#if QUANTISED_B && !SHARED_B
+#if QUANTIZED_B && !SHARED_B
 static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const surface *sa, const surface *sb,
                                      int m, int n, int m0, int n0, int k_begin, int k_end,
-                                     const quantised_lines *q, long batch) {
+                                     const quantized_lines *q, long batch) {
     if (k_begin >= k_end) return; /* a slice of nothing, beyond the last group's scales */
     blocks_a a;
     blocks_b b;
@@ -278,7 +278,7 @@ static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const s
         go_on(a.at, KEPT(READS_A), A_K_FAST, STEP_A);
     }
 }
-#elif QUANTISED_B
+#elif QUANTIZED_B
 static inline void multiply_made(__private sum_block (*sum)[SUMS_N], __private blocks_a *a,
                                  const __local uint *made, const int ahead) {
     int8 right[SUMS_N][2];
@@ -292,7 +292,7 @@ static inline void multiply_made(__private sum_block (*sum)[SUMS_N], __private b
 /* A round's numbers are made while the one before is multiplied. */
 static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const surface *sa, const surface *sb,
                                      int m, int n, int m0, int n0, int k_begin, int k_end,
-                                     const quantised_lines *q, long batch, __local uint *made) {
+                                     const quantized_lines *q, long batch, __local uint *made) {
     if (k_begin >= k_end) return; /* a slice of nothing, beyond the last group's scales */
     const int team = (int)sub_group_broadcast((uint)get_local_id(0) / MATRIX_TEAM, 0);
     const int own = team % TEAMS_DOWN, line = n0 + own % SUMS_N * 16;

@@ -117,9 +117,9 @@ __attribute__((intel_reqd_sub_group_size(SUBGROUP)))
 __kernel __attribute__((reqd_work_group_size(LANES, TEAMS, 1)))
 #if PARTS
 void gemm_few(const gemm_joined_params joined) {
-    gemm_quantised_params q = joined.given;
+    gemm_quantized_params q = joined.given;
 #else
-void gemm_few(const gemm_quantised_params q) {
+void gemm_few(const gemm_quantized_params q) {
 #endif
     const int lane = (int)get_local_id(0), team = (int)get_local_id(1);
     const long blocks_m = (q.gemm.m + ROWS - 1) / ROWS;
@@ -131,7 +131,7 @@ void gemm_few(const gemm_quantised_params q) {
     g -= take_part(&q.gemm, &q.b, &joined, block);
 #endif
 #if GATED
-    const quantised_lines second = second_lines(&joined);
+    const quantized_lines second = second_lines(&joined);
 #endif
     const gemm_params p = q.gemm;
     const long blocks_n = (p.n + EACH * TEAMS - 1) / (EACH * TEAMS);

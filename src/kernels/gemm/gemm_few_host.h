@@ -102,7 +102,7 @@ static inline bool has_nan(xpu_addr line, long from, long to) {
 #endif
 
 XPU_BY_ITSELF __kernel
-    __attribute__((reqd_work_group_size(1, TEAMS, 1))) void gemm_few_host(const gemm_quantised_params q) {
+    __attribute__((reqd_work_group_size(1, TEAMS, 1))) void gemm_few_host(const gemm_quantized_params q) {
     const int team = (int)get_local_id(1);
     const gemm_params p = q.gemm;
     const long blocks_m = (p.m + ROWS - 1) / ROWS, blocks_n = (p.n + COLUMNS * TEAMS - 1) / (COLUMNS * TEAMS);

@@ -122,7 +122,7 @@ static inline uint4 normed(uint4 v, uint4 w) {
     }
 
 /* The sum over the `count` work-items beside each other, a power of two, that this one is of. */
-static inline float over_neighbours(float v, const uint count) {
+static inline float over_neighbors(float v, const uint count) {
     WRITTEN_OUT for (uint i = 1; i < count; i *= 2) v += lane_across(v, i);
     return v;
 }
@@ -201,9 +201,9 @@ static inline float over_neighbours(float v, const uint count) {
 MATRIX_KERNEL __attribute__((reqd_work_group_size(MATRIX_TEAM, TEAMS, 1)))
 #if PARTS
 void gemm_few_units(const gemm_joined_params joined) {
-    gemm_quantised_params q = joined.given;
+    gemm_quantized_params q = joined.given;
 #else
-void gemm_few_units(const gemm_quantised_params q) {
+void gemm_few_units(const gemm_quantized_params q) {
 #endif
 #if !RING
     __local float sums[TEAMS * SUMS_PITCH];
@@ -225,9 +225,9 @@ void gemm_few_units(const gemm_quantised_params q) {
     const int rows_here = (int)min(p.m - m0, (long)FEW_ROWS);
     const int steps = (int)(((uint)p.k + FEW_STEP - 1) / FEW_STEP),
               begin = (int)((uint)steps * of_k / K_TEAMS), end = (int)((uint)steps * (of_k + 1) / K_TEAMS);
-    const quantised_lines l = q.b;
+    const quantized_lines l = q.b;
 #if GATED
-    const quantised_lines second = second_lines(&joined);
+    const quantized_lines second = second_lines(&joined);
 #endif
     const float base = E_FORM > FORM_UNSIGNED ? 0
                        : IS_SMALL_WHOLE
@@ -297,7 +297,7 @@ void gemm_few_units(const gemm_quantised_params q) {
         const long n =
             LINE_OF(min((uint)n0 + of_group / 16 * EACH + of_group % 8 + j * (EACH - 8), (uint)p.n - 1), j);
         const long across = SINGLE ? n : (uint)n / (uint)l.group_across;
-        const quantised_part scale = LINES(j).scale, zero = LINES(j).zero;
+        const quantized_part scale = LINES(j).scale, zero = LINES(j).zero;
         numbers_of[e] =
             (float2)(SCALE_FROM(scale.data +
                                 (place_of(&scale, b, across) + along * scale.along) * SCALE_BYTES),
@@ -319,12 +319,12 @@ void gemm_few_units(const gemm_quantised_params q) {
                 pieces[r * pitch + e - at + at % (FEW_CHUNK / 8) * 4 + at / (FEW_CHUNK / 8)] =
                     pairs_of_row(v);
 #if IS_RAISED
-            const float sum = over_neighbours(sum8(EIGHT_OF(v)), STEP_PIECES);
+            const float sum = over_neighbors(sum8(EIGHT_OF(v)), STEP_PIECES);
             if (at == 0 && e < steps * STEP_PIECES) row_sums[r * steps + e / STEP_PIECES] = sum;
 #endif
         }
 #if NORMED
-        square = over_neighbours(square, MATRIX_TEAM);
+        square = over_neighbors(square, MATRIX_TEAM);
         if (lane == 0) squares[team][r] = square;
 #endif
         if (r + 1 < rows_here) READ_ROW(r + 1)

@@ -61,7 +61,7 @@ static inline gemm_part choose_part(bool chosen, const gemm_part *a, const gemm_
 
 /* Makes `p` and `l` (NULL for plain numbers) those of the part that the work-group is of; `block`: its number
  * along n, over all parts. Returns the part's first. */
-static inline uint take_part(gemm_params *p, quantised_lines *l, const gemm_joined_params *g, uint block) {
+static inline uint take_part(gemm_params *p, quantized_lines *l, const gemm_joined_params *g, uint block) {
     gemm_part part = g->part[0];
     __attribute__((opencl_unroll_hint)) for (int i = 1; i < (GATED ? 1 : PARTS); i++)
         part = choose_part(block >= (uint)g->part[i].block, &part, &g->part[i]);
@@ -79,8 +79,8 @@ static inline uint take_part(gemm_params *p, quantised_lines *l, const gemm_join
 
 #if GATED
 /* The second matrix, as lines and as what its sums have. */
-static inline quantised_lines second_lines(const gemm_joined_params *g) {
-    quantised_lines l = g->given.b;
+static inline quantized_lines second_lines(const gemm_joined_params *g) {
+    quantized_lines l = g->given.b;
     l.data = g->part[1].b;
     l.scale.data = g->part[1].scale, l.scale.along = g->part[1].scale_along;
     l.zero.data = g->part[1].zero, l.zero.along = g->part[1].zero_along;

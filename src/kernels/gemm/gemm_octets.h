@@ -24,7 +24,7 @@ typedef struct line_parts {
 } line_parts;
 
 /* Lines from n on, of `rows`, the last of which stands for those beyond. */
-static inline void open_parts(__private line_parts *p, const quantised_lines *q, long b, int n, int rows) {
+static inline void open_parts(__private line_parts *p, const quantized_lines *q, long b, int n, int rows) {
     WRITTEN_OUT for (int j = 0; j < MADE_N; j++) {
         const uint line = (uint)min(n + j * 16 + (int)(get_local_id(0) % MATRIX_TEAM), rows - 1);
         const long across = LINES_SHARE ? line / (uint)q->group_across : line;
@@ -36,7 +36,7 @@ static inline void open_parts(__private line_parts *p, const quantised_lines *q,
 /* Reads the step that begins at element k of the lines, which are `length` long; scales and zeros where their
  * group begins. */
 static inline void fetch_octets(__private octets *o, __private blocks_b *b, __private const line_parts *p,
-                                const quantised_lines *q, int k, int length) {
+                                const quantized_lines *q, int k, int length) {
     WRITTEN_OUT for (int j = 0; j < MADE_N; j++) {
         union {
             NUMBERS(uint, DWORDS_B);
@@ -76,7 +76,7 @@ static inline octet octet_of(__private const octets *o, int j, int i) {
 
 /* Makes right blocks of them: [block of columns][half of the step]. */
 static inline void make_numbers(__private int8 (*to)[2], __private const octets *o,
-                                const quantised_lines *q) {
+                                const quantized_lines *q) {
     union {
         short8 numbers[4];
         int8 halves[2];
@@ -97,7 +97,7 @@ static inline void make_numbers(__private int8 (*to)[2], __private const octets 
 #define ROUND (TEAMS_DOWN / SUMS_N) /* steps */
 #define MADE_BLOCK 256              /* dwords */
 #define MADE_ROUND (TEAMS_ACROSS * TEAMS_DOWN * MADE_BLOCK)
-static inline void write_made(__local uint *to, __private const octets *o, const quantised_lines *q) {
+static inline void write_made(__local uint *to, __private const octets *o, const quantized_lines *q) {
     int8 right[1][2];
     make_numbers(right, o, q);
     intel_sub_group_block_write8(to, as_uint8(right[0][0]));

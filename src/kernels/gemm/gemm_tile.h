@@ -96,7 +96,7 @@ static inline bool is_zero(value_t a) {
 #define PITCH (TILE + 4) /* fewer bank conflicts where k is fast; keeps rows aligned for vectors */
 
 /* Which rows (columns) of the tile belong to work-item `id`: on GPUs runs of 4, so that local memory is read
- * as vectors; on CPUs neighbours in neighbouring lanes. */
+ * as vectors; on CPUs neighbors in neighboring lanes. */
 #if defined(XPU_IS_CPU) || SIDE < 4
 #define PLACE(id, i) ((id) + (i) * LX)
 #else

@@ -65,7 +65,7 @@ static inline void load_part(slab to, __private xpu_addr *from, long step, int d
     }
 }
 
-/* How far apart the rows of a block's neighbouring sums lie, and its upper and lower ones (ptx_units.h). */
+/* How far apart the rows of a block's neighboring sums lie, and its upper and lower ones (ptx_units.h). */
 #define LEFT_ROWS (MATRIX_BYTES && !A_K_FAST ? 2 : 1)
 #define LEFT_HALVES (MATRIX_BYTES && !A_K_FAST ? 1 : 8)
 
@@ -126,7 +126,7 @@ static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N]
  * the end no copy is under way. */
 #define STEPS (TILE_K / UNIT_K)
 #define SLABS_AT_ONCE (STEPS == 1 ? 2 : 1)
-#if QUANTISED_B
+#if QUANTIZED_B
 #define LOADS (STEPS > 1 ? STEPS - 1 : 1)
 #else
 #define LOADS 1

@@ -31,7 +31,7 @@ typedef struct operand_b {
     uint8 next[PIECES(TILE_N)];
 } operand_b;
 
-/* Number i of a work-item: the line, and which half of it. Neighbouring work-items have a row of A together;
+/* Number i of a work-item: the line, and which half of it. Neighboring work-items have a row of A together;
  * of B a subgroup has eight columns, which are contiguous in a square. */
 static inline uint piece_line(uint i, const bool is_left) {
     const uint e = (uint)get_local_id(0) + i * THREADS;
@@ -82,9 +82,9 @@ static inline void keep_right(__local uchar *slab, __private const uint8 *next) 
     }
 }
 
-/* Of an operand across k, in halves, vectors are 16 numbers of a line; two neighbours along k come in
- * together, numbers 2 i and 2 i + 1 of a work-item. A subgroup has neighbours along k. Where there are
- * work-items enough, IN_EIGHTS, each has 8 numbers of two neighbours, which are a vector together. */
+/* Of an operand across k, in halves, vectors are 16 numbers of a line; two neighbors along k come in
+ * together, numbers 2 i and 2 i + 1 of a work-item. A subgroup has neighbors along k. Where there are
+ * work-items enough, IN_EIGHTS, each has 8 numbers of two neighbors, which are a vector together. */
 #define IN_EIGHTS(tile) ((tile) * 2 <= THREADS)
 #define PIECES_ACROSS(tile) (IN_EIGHTS(tile) ? 1 : PIECES(tile) > 2 ? PIECES(tile) : 2)
 #define PAIRS_ACROSS(tile) ((PIECES_ACROSS(tile) + 1) / 2)

@@ -61,7 +61,7 @@
 #define MATRIX_BYTES XPU_CAT(BYTES_, MATRIX_T)
 
 /* Teams share what they make of B's bits (gemm_octets.h). */
-#define SHARED_B (QUANTISED_B && TEAMS_M * TEAMS_N >= 32)
+#define SHARED_B (QUANTIZED_B && TEAMS_M * TEAMS_N >= 32)
 #ifdef TILE_M
 #define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
 /* A right operand along k comes by reads that turn 16 columns each, a left one of halves or bytes by reads of
@@ -70,7 +70,7 @@
 #if SHARED_B
 #define TEAMS_ACROSS (TILE_N / (HAS_OFFSETS ? 32 : 16))
 #define TEAMS_DOWN (TEAMS_M * TEAMS_N / TEAMS_ACROSS)
-#elif QUANTISED_B
+#elif QUANTIZED_B
 #define TEAMS_ACROSS (TEAMS_M * TEAMS_N < TILE_N / 16 ? TEAMS_M * TEAMS_N : TILE_N / 16)
 #define TEAMS_DOWN (TEAMS_M * TEAMS_N / TEAMS_ACROSS)
 #elif B_K_FAST && TILE_M == TILE_N && !MATRIX_WHOLE
@@ -109,7 +109,7 @@ static inline void read_a_across(__private short8 *to, const surface *s, int m0,
     }
 }
 
-/* Half a step of two blocks of 16 columns from n on, beside each other, in dwords of neighbours in k; of
+/* Half a step of two blocks of 16 columns from n on, beside each other, in dwords of neighbors in k; of
  * halves along the columns. */
 static inline void read_b_half(__private int8 *to, const surface *s, int n, int k) {
     union {

@@ -334,7 +334,7 @@ static inline uint4 read_right_turned_words(slab s, uint from, uint step, const 
 
 /* … of int8: 32 of k of 16 columns, a vector: of the even ones first (.xy the first and the last 16 of k),
  * then of the odd ones. Rows are read in such an order that a lane has two numbers of each of four
- * neighbours. */
+ * neighbors. */
 static inline uint4 read_right_turned_bytes(slab s, uint from, uint step, const uint pieces) {
     const uint lane = MATRIX_LANE, row = lane & 7;
     const uint k = step * 32 + (row >> 1) * 4 + (row & 1) + (lane >> 3 & 1) * 2 + (lane >> 4) * 16;

@@ -48,7 +48,7 @@ __constant uint zeros[8] __attribute__((aligned(32))) = {0};
 static inline uint8 fetch_piece(xpu_addr from) { return *(volatile __global const piece *)from; }
 static inline uint4 fetch_eight(xpu_addr from) { return *(volatile __global const uint4 *)from; }
 
-/* Of eight numbers in each of two lines, dwords of what is to be neighbours along k. */
+/* Of eight numbers in each of two lines, dwords of what is to be neighbors along k. */
 static inline uint8 paired(uint4 even, uint4 odd) {
     const uint4 low = (even & 0xffff) | odd << 16, high = even >> 16 | (odd & 0xffff0000);
     return (uint8)(low.s0, high.s0, low.s1, high.s1, low.s2, high.s2, low.s3, high.s3);

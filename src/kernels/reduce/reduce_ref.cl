@@ -148,7 +148,7 @@ static inline acc across(__local acc *shared, acc a, int width) {
 
 #ifdef PACK
 #define STEPS_OF_PACKS (BLOCK * 4 / PACK < 2 ? 2 : BLOCK * 4 / PACK) /* packs, of which an accumulator takes a quarter */
-/* PACK neighbouring elements, read at once. */
+/* PACK neighboring elements, read at once. */
 typedef union {
     PACK_BITS bits;
     RAW(IN) element[PACK];

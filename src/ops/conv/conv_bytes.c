@@ -4,7 +4,7 @@
 #include "xpu/ops/conv.h"
 
 static xpu_status refuse(const char *why) {
-    return op_fail(XPU_ERROR_NOT_SUPPORTED, "requantised convolution: %s", why);
+    return op_fail(XPU_ERROR_NOT_SUPPORTED, "requantized convolution: %s", why);
 }
 
 static xpu_status check_shapes(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w,
@@ -23,18 +23,18 @@ static xpu_status check_shapes(const xpu_conv *conv, const xpu_tensor *x, const 
     fit = fit && (!bias || (bias->dims == 1 && bias->size[0] == y->size[1] && bias->dtype == XPU_FLOAT32));
     return fit ? XPU_SUCCESS
                : op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                         "requantised convolution: tensors don't fit each other or the convolution");
+                         "requantized convolution: tensors don't fit each other or the convolution");
 }
 
 static xpu_status check_ways(const xpu_tensor *x, const xpu_tensor *w, const xpu_ending *ending,
                              const xpu_tensor *other, const xpu_way_out *way, const xpu_tensor *y) {
-    XPU_TRY(ending_check("requantised convolution", XPU_FLOAT32, ending, other ? other->data : NULL));
+    XPU_TRY(ending_check("requantized convolution", XPU_FLOAT32, ending, other ? other->data : NULL));
     const bool adds = ending->combine == XPU_COMBINE_ADD;
     if (!leaving_is_byte(x->dtype) || w->dtype != XPU_INT8 || ending->combine > XPU_COMBINE_ADD ||
         !leaving_takes(way->dtype) || y->dtype != way->dtype || !leaving_takes(way->other_dtype) ||
         (adds && other->dtype != way->other_dtype))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "requantised convolution: %s times %s to %s, to which %s may be added, is not what "
+                       "requantized convolution: %s times %s to %s, to which %s may be added, is not what "
                        "is asked for",
                        xpu_dtype_name(x->dtype), xpu_dtype_name(w->dtype), xpu_dtype_name(way->dtype),
                        xpu_dtype_name(way->other_dtype));
@@ -43,17 +43,17 @@ static xpu_status check_ways(const xpu_tensor *x, const xpu_tensor *w, const xpu
         alike = other->size[i] == y->size[i] && (other->stride[i] == y->stride[i] || y->size[i] < 2);
     return alike ? XPU_SUCCESS
                  : op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                           "requantised convolution: what is added doesn't lie as the output");
+                           "requantized convolution: what is added doesn't lie as the output");
 }
 
-xpu_status xpu_conv_requantised(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
-                                const xpu_quantised *of_input, const xpu_tensor *weight,
-                                const xpu_quantised *of_weight, const int32_t *weight_sums, double factor,
+xpu_status xpu_conv_requantized(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
+                                const xpu_quantized *of_input, const xpu_tensor *weight,
+                                const xpu_quantized *of_weight, const int32_t *weight_sums, double factor,
                                 const xpu_tensor *bias, const xpu_ending *ending, const xpu_tensor *other,
                                 const xpu_way_out *way, const xpu_tensor *output) {
     XPU_TRY(check_shapes(conv, input, weight, bias, output));
     XPU_TRY(check_ways(input, weight, ending, other, way, output));
-    const xpu_quantised *const a = of_input, *const b = of_weight;
+    const xpu_quantized *const a = of_input, *const b = of_weight;
     if ((a->scale && a->scale_dtype != XPU_FLOAT32) || (b->scale && b->scale_dtype != XPU_FLOAT32) ||
         (a->zero && (a->zero_dtype != XPU_INT32 || a->zero_is_added || a->middle)) || a->group_rows ||
         a->group_columns || b->group_rows > 1 || b->group_columns)

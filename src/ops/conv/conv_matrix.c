@@ -58,7 +58,7 @@ static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
     spec_choice(&spec, "", macros, c->kernel, 2);
     const conv_bytes *const bytes = c->bytes;
     product_spec(&spec, bytes ? XPU_FLOAT32 : c->dtype);
-    spec_bool(&spec, "REQUANTISED", bytes != NULL);
+    spec_bool(&spec, "REQUANTIZED", bytes != NULL);
     spec_follows(&spec, "OPERAND_T=", bytes ? dtype_token(c->dtype) : NULL);
     spec_pack(&spec, "SUM_T", c->by_numbers, 1);
     spec_follows(&spec, "SUM_T=", c->by_numbers ? "f32" : NULL);

@@ -78,7 +78,7 @@ static xpu_status multiply_on_host(xpu_stream *stream, const xpu_device_properti
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 
-/* By this library's kernels, none of the operands quantised. */
+/* By this library's kernels, none of the operands quantized. */
 static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties, gemm_problem args,
                            matrix_unit unit, bool emulated) {
     const int device = xpu_stream_device(stream);
@@ -212,7 +212,7 @@ xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const char **un
     return XPU_SUCCESS;
 }
 
-bool gemm_scale_of_lines(const xpu_quantised *q, bool is_left, int64_t k, line_scale *scale) {
+bool gemm_scale_of_lines(const xpu_quantized *q, bool is_left, int64_t k, line_scale *scale) {
     const int64_t across = is_left ? q->group_rows : q->group_columns;
     const int64_t along = is_left ? q->group_columns : q->group_rows;
     *scale = (line_scale){NULL, XPU_FLOAT32, 0, 0};
@@ -226,13 +226,13 @@ bool gemm_scale_of_lines(const xpu_quantised *q, bool is_left, int64_t k, line_s
 }
 
 /* int8 with a scale for each line, or for all of them, and none where results are integers. */
-static bool is_bytes(const xpu_quantised *q, bool is_left, int64_t k, bool is_scaled, line_scale *scale) {
+static bool is_bytes(const xpu_quantized *q, bool is_left, int64_t k, bool is_scaled, line_scale *scale) {
     return q->dtype == XPU_INT8 && !q->zero && !q->middle && (q->scale != NULL) == is_scaled &&
            gemm_scale_of_lines(q, is_left, k, scale);
 }
 
 bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                     const xpu_quantised *a, const xpu_quantised *b, gemm_after *after) {
+                     const xpu_quantized *a, const xpu_quantized *b, gemm_after *after) {
     bool emulated = false;
     const bool is_scaled = args->dtype != XPU_INT32;
     return a && b && is_bytes(a, true, args->k, is_scaled, &after->a) &&
@@ -287,7 +287,7 @@ bool gemm_try_bytes(xpu_stream *stream, const xpu_device_properties *properties,
 }
 
 bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
-                    const int32_t *ends, const quantised_operand *b, const gemm_after *after,
+                    const int32_t *ends, const quantized_operand *b, const gemm_after *after,
                     xpu_status *status) {
     gemm_problem args = gemm_problem_of(given);
     args.after = *after, args.lines = b;
@@ -310,9 +310,9 @@ static xpu_status sums_by_host(xpu_stream *stream, const gemm_problem *args) {
     const bool is_wide = args->operand == XPU_BFLOAT16 && host_has_fast_wide(device);
     if (!is_wide && (args->operand != XPU_FLOAT32 || !xpu_host_provider_active(device)))
         return XPU_ERROR_NOT_SUPPORTED;
-    const int neighbours = (args->out.column_stride == 1) | (args->c.column_stride == 1) << 1 |
+    const int neighbors = (args->out.column_stride == 1) | (args->c.column_stride == 1) << 1 |
                            (args->other.column_stride == 1) << 2 | (args->after.b.line == 1) << 3;
-    const gemm_choice choice = {.kernel = KERNEL_ROWS, .neighbours = neighbours};
+    const gemm_choice choice = {.kernel = KERNEL_ROWS, .neighbors = neighbors};
     XPU_TRY(gemm_kernel_of(device, args, choice, &finish));
     XPU_TRY(xpu_workspace_take(stream, (size_t)results * sizeof(float), &sums));
     const xpu_gemm_args bare = {.dtype = args->operand,

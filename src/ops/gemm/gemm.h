@@ -3,7 +3,7 @@
 #define OPS_GEMM_H
 
 #include "kernels/gemm/gemm.h"
-#include "ops/gemm/quantised.h"
+#include "ops/gemm/quantized.h"
 #include "ops/kernel.h"
 #include "xpu/ops/gemm.h"
 
@@ -30,7 +30,7 @@ typedef struct gemm_after {
     const xpu_way_out *way;
 } gemm_after;
 /* Are an operand's scales constant along k, so that they can be applied to sums? A is the left operand. */
-bool gemm_scale_of_lines(const xpu_quantised *q, bool is_left, int64_t k, line_scale *scale);
+bool gemm_scale_of_lines(const xpu_quantized *q, bool is_left, int64_t k, line_scale *scale);
 /* Adds their build options. */
 void gemm_after_spec(kernel_spec *spec, const gemm_after *after);
 
@@ -58,7 +58,7 @@ xpu_status gemm_grouped(xpu_stream *stream, const xpu_device_properties *propert
 /* int8 products with int32 sums: both operands are int8 without zero points. Floating results: scales are
  * constant along k and the device has int8 instructions; int32 results: no scales. */
 bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                     const xpu_quantised *a, const xpu_quantised *b, gemm_after *after);
+                     const xpu_quantized *a, const xpu_quantized *b, gemm_after *after);
 xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
                      const gemm_after *after);
 
@@ -71,7 +71,7 @@ bool gemm_try_bytes(xpu_stream *stream, const xpu_device_properties *properties,
 /* Products with quantized K-major B that the matrix engine's kernel dequantizes on the fly; A is unquantized.
  * `ends`: ends of groups of rows, or NULL. False, without effect, if it is not supported. */
 bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
-                    const int32_t *ends, const quantised_operand *b, const gemm_after *after,
+                    const int32_t *ends, const quantized_operand *b, const gemm_after *after,
                     xpu_status *status);
 
 #endif

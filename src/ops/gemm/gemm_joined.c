@@ -55,7 +55,7 @@ static xpu_status check(const xpu_gemm_args *args, const xpu_joined *joined, int
         if (part->n < 1 || (joined->gated && part->n != args->n))
             return op_fail(XPU_ERROR_INVALID_ARGUMENT, "joined product: a part of %lld columns",
                            (long long)part->n);
-        if (!part->quantised != !joined->part[0].quantised || !part->c != !joined->part[0].c)
+        if (!part->quantized != !joined->part[0].quantized || !part->c != !joined->part[0].c)
             return op_fail(XPU_ERROR_INVALID_ARGUMENT, "joined product: parts that differ");
     }
     if (columns != args->n)
@@ -97,7 +97,7 @@ static xpu_status join(xpu_stream *stream, const xpu_device_properties *properti
         product.params.part[i].c = XPU_ADDR(joined->part[i].c);
         first += joined->part[i].n;
     }
-    return joined->part[0].quantised ? joined_as_read(stream, properties, args, &product)
+    return joined->part[0].quantized ? joined_as_read(stream, properties, args, &product)
                                      : joined_by_vector(stream, properties, args, &product);
 }
 

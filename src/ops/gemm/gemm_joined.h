@@ -3,7 +3,7 @@
 #ifndef OPS_GEMM_JOINED_H
 #define OPS_GEMM_JOINED_H
 
-#include "kernels/gemm/quantised.h"
+#include "kernels/gemm/quantized.h"
 #include "ops/gemm/gemm.h"
 
 /* Build options of fused kernels; `parts` is 0 for a single product. */

@@ -58,11 +58,11 @@ xpu_status gemm_kernel_of(int device, const gemm_problem *args, gemm_choice choi
     gemm_after_spec(&spec, &args->after);
     spec_flag(&spec, "A_UNSIGNED", args->a_unsigned);
     spec_flag(&spec, "B_UNSIGNED", args->b_unsigned);
-    spec_flag(&spec, "QUANTISED_B", args->lines != NULL);
-    if (args->lines) quantised_spec(&spec, args->lines);
+    spec_flag(&spec, "QUANTIZED_B", args->lines != NULL);
+    if (args->lines) quantized_spec(&spec, args->lines);
     if (args->lines) spec_bool(&spec, "LINES_SHARE", args->lines->lines.group_across != 1);
     if (args->lines && choice.matrix.unit == MATRIX_UNIT_PTX) {
-        const int alike = quantised_octets_alike(args->lines), bytes = quantised_line_bytes(args->lines);
+        const int alike = quantized_octets_alike(args->lines), bytes = quantized_line_bytes(args->lines);
         spec_pack(&spec, "alike", alike, 2);
         spec_follows_number(&spec, "GROUP_OCTETS", 1 << alike);
         spec_pack(&spec, "bytes", bytes, 2);
@@ -81,7 +81,7 @@ xpu_status gemm_kernel_of(int device, const gemm_problem *args, gemm_choice choi
     spec_follows_flag(&spec, "ROW", choice.kernel == KERNEL_ROW);
     spec_follows_flag(&spec, "FINISH", finish);
     spec_follows_flag(&spec, "ROWS_OF_SUMS", choice.kernel == KERNEL_ROWS);
-    spec_number_if(&spec, choice.kernel == KERNEL_ROWS, "NEIGHBOURS", choice.neighbours, 4);
+    spec_number_if(&spec, choice.kernel == KERNEL_ROWS, "NEIGHBORS", choice.neighbors, 4);
     matrix_spec(&spec, &choice.matrix, args->operand);
     const bool by_matrix = choice.kernel == KERNEL_MATRIX;
     spec_number_if(&spec, by_matrix, "OUT_PIECE", choice.out_piece, 5);
@@ -193,7 +193,7 @@ bool gemm_is_near(const matrix_lines *lines, xpu_dtype dtype) {
     return lines->across >= 0 && lines->across <= UINT32_MAX / 256 / (int64_t)xpu_dtype_size(dtype);
 }
 
-/* How many bytes of a run of neighbours in the result, or in C, go at a time; 0 where they aren't neighbours.
+/* How many bytes of a run of neighbors in the result, or in C, go at a time; 0 where they aren't neighbors.
  */
 static int run_piece(const xpu_matrix *matrix, matrix_unit unit, xpu_dtype dtype) {
     const matrix_lines lines = {matrix->data, matrix->column_stride, matrix->row_stride,
@@ -206,25 +206,25 @@ static int run_piece(const xpu_matrix *matrix, matrix_unit unit, xpu_dtype dtype
 }
 
 /* Of lines, and of the groups of 256 of them, places are 32-bit numbers. */
-static bool are_near(const quantised_lines *l) {
+static bool are_near(const quantized_lines *l) {
     const int64_t most = INT32_MAX / 256 / 8, steps[] = {l->across, l->scale.across, l->zero.across};
     for (int i = 0; i < 3; i++)
         if (steps[i] < 0 || steps[i] > most) return false;
     return true;
 }
 
-/* Does the unit make numbers of B's octets as it reads them (kernels/matrix/matrix_quantised.h,
+/* Does the unit make numbers of B's octets as it reads them (kernels/matrix/matrix_quantized.h,
  * kernels/gemm/gemm_octets.h)? */
 static bool reads_octets(matrix_unit unit, const gemm_problem *args) {
-    const quantised_operand *b = args->lines;
-    if (unit == MATRIX_UNIT_XMX) return b->by_columns && quantised_has_blocks(b);
+    const quantized_operand *b = args->lines;
+    if (unit == MATRIX_UNIT_XMX) return b->by_columns && quantized_has_blocks(b);
     return unit == MATRIX_UNIT_PTX && args->k >= 8 && args->k % 8 == 0 && b->by_columns &&
-           quantised_has_octets(b) && are_near(&b->lines);
+           quantized_has_octets(b) && are_near(&b->lines);
 }
 
 bool gemm_plan_unit(int device, matrix_unit unit, bool emulated, const xpu_device_properties *properties,
                     gemm_problem *args, gemm_plan *plan) {
-    const int b_bits = args->lines ? quantised_bits(args->lines) : 0;
+    const int b_bits = args->lines ? quantized_bits(args->lines) : 0;
     gemm_choice choice = {.kernel = KERNEL_MATRIX,
                           .matrix = {.device = device, .unit = unit, .emulated = emulated, .b_bits = b_bits}};
     matrix_choice *matrix = &choice.matrix;
@@ -413,7 +413,7 @@ void gemm_plan_plain(const xpu_device_properties *properties, gemm_problem *args
 
 xpu_status gemm_launch(xpu_stream *stream, const gemm_problem *args, gemm_plan *plan) {
     const int device = xpu_stream_device(stream);
-    gemm_quantised_params params = {.gemm = gemm_params_for(args)};
+    gemm_quantized_params params = {.gemm = gemm_params_for(args)};
     if (args->lines) params.b = args->lines->lines;
     const size_t size = args->lines ? sizeof params : sizeof params.gemm;
     params.gemm.slices = plan->slices;

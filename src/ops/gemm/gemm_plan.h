@@ -17,7 +17,7 @@ typedef struct gemm_problem {
     xpu_scalar alpha, beta;
     bool a_unsigned, b_unsigned; /* operand: int8 */
     gemm_after after;
-    const quantised_operand *lines; /* B, where it is quantised */
+    const quantized_operand *lines; /* B, where it is quantized */
     joined_form joined;
     xpu_grouped grouped; /* 0: all of the batch are alike */
     const int32_t *ends; /* of groups */
@@ -61,7 +61,7 @@ typedef struct gemm_choice {
     bool has_c;
     int lanes, teams, columns; /* KERNEL_VECTOR */
     bool a_whole;
-    int neighbours; /* KERNEL_ROWS */
+    int neighbors; /* KERNEL_ROWS */
 } gemm_choice;
 
 /* Finds or builds the kernel. */

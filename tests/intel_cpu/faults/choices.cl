@@ -1,7 +1,7 @@
 // A sum, in a loop that stays one, of numbers that all lanes share and of which each lane takes its own.
 //
 // The choice is made before the loop ("loop unswitching"), so that there are two loops for two sorts of lanes. In each
-// of them the sum is the same in all lanes, and so the vectoriser takes what comes of either for the same in all:
+// of them the sum is the same in all lanes, and so the vectorizer takes what comes of either for the same in all:
 // every lane gets the first one's. Seen from 2024.2 to 2026.2, with sums and products of all types; not where the loop
 // is unrolled, so what avoids paths.cl brings this about.
 //

@@ -2,7 +2,7 @@
 //
 // The loop is unrolled and the choice made before it ("loop unswitching"), so that there are two paths for two
 // sorts of lanes. What their last iterations have in common is put together again, behind the branch. There the
-// vectoriser (pass vplan-vec) takes the first active lane's pointers and numbers for those of all lanes.
+// vectorizer (pass vplan-vec) takes the first active lane's pointers and numbers for those of all lanes.
 // Seen from 2024.2 to 2026.2, whatever is chosen: between loads, numbers or places to store to.
 //
 // Avoided: the emitter keeps loops from being unrolled.

@@ -147,7 +147,7 @@ def test_rounded_rows_by_int4(m: int, n: int, k: int, block: int, dtype: torch.d
         rows.append((elements.clamp(-128, 127) - zero).double() / steps.double())
     if m:
         expected = torch.stack(rows) @ weight.t()
-        # a last bit of the scale may make an element its neighbour
+        # a last bit of the scale may make an element its neighbor
         assert noise(actual, expected) > min(enough(dtype), 70)
         assert noise(actual, x.double() @ weight.t()) > 30
         if dtype == torch.float32:  # the CPU rounds more in bf16

@@ -1,7 +1,7 @@
 /* What the tests of products and of convolutions of bytes share: which units are meant, counting launches,
  * memory, `PROGRAM [problems [seed]]`. */
-#ifndef TESTS_QUANTISED_TEST_H
-#define TESTS_QUANTISED_TEST_H
+#ifndef TESTS_QUANTIZED_TEST_H
+#define TESTS_QUANTIZED_TEST_H
 
 #include <stdlib.h>
 

@@ -204,17 +204,17 @@ static bool sink(tile *t, op *loop, int index) {
     return true;
 }
 
-static void analyse_region(tile *t, region *r) {
+static void analyze_region(tile *t, region *r) {
     for (block *b = r->first; b; b = b->next)
         for (op *o = b->first; o; o = o->next) {
             for (int i = 0; i < o->region_count && o->code != OP_REDUCE && o->code != OP_SCAN; i++)
-                analyse_region(t, &o->regions[i]);
+                analyze_region(t, &o->regions[i]);
             if (o->code != OP_FOR) continue;
             for (int i = 0; i < o->result_count; i++) sink(t, o, i);
         }
 }
 
-void tile_analyse(tile *t) {
+void tile_analyze(tile *t) {
     tile_join(t);
-    analyse_region(t, &t->kernel->regions[0]);
+    analyze_region(t, &t->kernel->regions[0]);
 }

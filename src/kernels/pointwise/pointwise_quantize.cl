@@ -103,6 +103,6 @@ static inline sq_parameters sq_choose(T lowest, T highest, int first, int last, 
 }
 
 /* The quantized integer of x. */
-static inline T sq_quantise(T x, T scale, int zero, int low, int high) {
+static inline T sq_quantize(T x, T scale, int zero, int low, int high) {
     return sq_cut(rint(x * (T)(1.0f / (float)scale)) + (T)zero, low, high);
 }

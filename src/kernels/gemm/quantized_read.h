@@ -3,7 +3,7 @@
  * Options: E, dtype; E_BITS=4 or 8; E_FORM, one of the values below; SCALE, ZERO, their dtypes, undefined if
  * there is none; ZERO_FORM: 0 no zero point; 1 integer, subtracted before the scale is applied; 2 likewise,
  * but not an integer; 3 added after the scale is applied; TILED=1, scales are swizzled (quantized.h). */
-#include "gemm/quantised.h"
+#include "gemm/quantized.h"
 #define FORM_SIGNED 0
 #define FORM_UNSIGNED 1
 #define FORM_FLOAT4 2
@@ -14,7 +14,7 @@
 /* The elements' bits: 4-bit ones in x, from the lowest bits on. */
 typedef uint2 octet;
 
-/* Neighbours, the first at a multiple of 8. */
+/* Neighbors, the first at a multiple of 8. */
 static inline octet read_octet(xpu_addr line, long i) {
 #if E_BITS == 4
     return (octet)(XPU_CPTR(uint, line)[i / 8], 0);
@@ -162,37 +162,37 @@ static inline float8 numbers(octet bits) {
 }
 
 /* Where the scales, or zeros, of a line's groups begin. */
-static inline long place_of(const quantised_part *part, long b, long across) {
+static inline long place_of(const quantized_part *part, long b, long across) {
     return b * part->batch + across * part->across;
 }
 /* How far from the first scale those of a line, or of lines that share them, begin; and from there a group's
  * along it. */
-static inline long scales_across(const quantised_lines *q, long across) {
+static inline long scales_across(const quantized_lines *q, long across) {
 #if TILED
     return across / TILE_LINES * q->scale.across + across % 32 * 16 + across / 32 % 4 * 4;
 #else
     return across * q->scale.across;
 #endif
 }
-static inline long scale_along(const quantised_lines *q, long along) {
+static inline long scale_along(const quantized_lines *q, long along) {
 #if TILED
     return along / TILE_GROUPS * TILE_SCALES + along % TILE_GROUPS;
 #else
     return along * q->scale.along;
 #endif
 }
-static inline long scales_place(const quantised_lines *q, long b, long across) {
+static inline long scales_place(const quantized_lines *q, long b, long across) {
     return b * q->scale.batch + scales_across(q, across);
 }
 /* Of a group: what numbers are multiplied by, and what is to be taken away from them first. */
-static inline float scale_of(const quantised_lines *q, long place, long along) {
+static inline float scale_of(const quantized_lines *q, long place, long along) {
 #ifdef SCALE
     return (float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), q->scale.data), place + scale_along(q, along)) * FOLD;
 #else
     return FOLD;
 #endif
 }
-static inline float zero_of(const quantised_lines *q, long place, long along) {
+static inline float zero_of(const quantized_lines *q, long place, long along) {
 #if ZERO_FORM
     return (float)LOAD(ZERO, XPU_CPTR(STORED(ZERO), q->zero.data), place + along * q->zero.along);
 #else
@@ -201,7 +201,7 @@ static inline float zero_of(const quantised_lines *q, long place, long along) {
 }
 
 /* What an element stands for, before the scale. */
-static inline float8 lessened(const quantised_lines *q, float8 v, float zero) {
+static inline float8 lessened(const quantized_lines *q, float8 v, float zero) {
     const float8 offset = AWAY + (E_FORM <= FORM_UNSIGNED && HAS_MIDDLE ? (float)q->middle : 0);
 #if ZERO_FORM == 1
     return v - (offset + zero / FOLD);
@@ -214,7 +214,7 @@ static inline float8 lessened(const quantised_lines *q, float8 v, float zero) {
 
 /* What they stand for. Of integers with whole zero points what is taken away has 16 bits (12 of 4-bit ones),
  * so that its product with a scale of 8 (11) is exact, and one fma enough. */
-static inline float8 scaled_octet(const quantised_lines *q, octet bits, float scale, float zero) {
+static inline float8 scaled_octet(const quantized_lines *q, octet bits, float scale, float zero) {
 #if SCALE_IS_SHORT && IS_EXACT && E_FORM <= FORM_UNSIGNED && ZERO_FORM <= 1
     return fma(numbers(bits), scale, -((AWAY + (HAS_MIDDLE ? (float)q->middle : 0) + zero) * scale));
 #else
@@ -223,6 +223,6 @@ static inline float8 scaled_octet(const quantised_lines *q, octet bits, float sc
 #endif
 }
 
-static inline long group_of(const quantised_lines *q, long i) {
+static inline long group_of(const quantized_lines *q, long i) {
     return (mul_hi((uint)i, q->along_factor) + (uint)i) >> q->along_shift;
 }

@@ -1,13 +1,13 @@
 /* Convolutions of bytes with zero points, scales, a bias, another tensor and an activation, to bytes or
  * numbers, beside sums of integers: layouts, tiles, dimensions, groups, slices.
  *
- *     test_quantised_conv [problems [seed]]
+ *     test_quantized_conv [problems [seed]]
  *
  * With OPENXPU_MATRIX=ptx, xmx, xmx8, fma or dot by the kernels that GPUs have for them, written out on
  * processors. */
 #include <math.h>
 
-#include "quantised_test.h"
+#include "quantized_test.h"
 #include "xpu/ops/conv.h"
 #include "xpu/tuning.h"
 
@@ -102,13 +102,13 @@ static bool try_convolution(const convolution *p) {
     xpu_conv conv = {.dims = p->dims, .groups = p->groups};
     memcpy(conv.stride, p->stride, sizeof p->stride), memcpy(conv.padding, p->padding, sizeof p->padding);
     memcpy(conv.dilation, p->dilation, sizeof p->dilation);
-    const xpu_quantised of_x = {.dtype = p->of_x,
+    const xpu_quantized of_x = {.dtype = p->of_x,
                                 .scale_dtype = XPU_FLOAT32,
                                 .zero_dtype = XPU_INT32,
                                 .scale = (float *)scale.device + channels,
                                 .zero = p->zero_is_there ? zero.device : NULL,
                                 .middle = p->zero_is_there ? 0 : p->zero};
-    const xpu_quantised of_w = {.dtype = XPU_INT8,
+    const xpu_quantized of_w = {.dtype = XPU_INT8,
                                 .scale_dtype = XPU_FLOAT32,
                                 .scale = scale.device,
                                 .group_rows = p->by_channel,
@@ -118,7 +118,7 @@ static bool try_convolution(const convolution *p) {
         p->adds ? XPU_COMBINE_ADD : XPU_COMBINE_NONE, p->relu ? XPU_EPILOGUE_RELU : XPU_EPILOGUE_NONE, {0}};
     const int64_t one = 1;
     const xpu_tensor biases = {bias.device, XPU_FLOAT32, 1, &channels, &one};
-    const xpu_status status = xpu_conv_requantised(
+    const xpu_status status = xpu_conv_requantized(
         stream, &conv, &x.tensor, &of_x, &w.tensor, &of_w, p->with_sums ? sums.device : NULL, 0.5,
         p->bias ? &biases : NULL, &ending, p->adds ? &other.tensor : NULL, &way, &y.tensor);
     if (status != XPU_ERROR_NOT_SUPPORTED) {
@@ -265,14 +265,14 @@ static void convolutions_of_bytes(void **unused) {
     const xpu_tensor x = {NULL, XPU_INT8, 4, size, size},
                      w = {NULL, XPU_INT8, 4, (int64_t[]){16, 16, 1, 1}, size};
     const xpu_tensor y = {NULL, XPU_INT8, 4, wrong, size}, z = {NULL, XPU_INT32, 4, size, size};
-    const xpu_quantised q = {.dtype = XPU_INT8};
+    const xpu_quantized q = {.dtype = XPU_INT8};
     const xpu_ending none = {0}, adds = {XPU_COMBINE_ADD, XPU_EPILOGUE_NONE, {0}},
                      muls = {XPU_COMBINE_MUL, XPU_EPILOGUE_NONE, {0}};
     const xpu_way_out way = {XPU_INT8, XPU_FLOAT32, 1, 1, 0, 0},
                       no_way = {XPU_INT32, XPU_FLOAT32, 1, 1, 0, 0};
 #define TRY(w, ending, other, way, y)                                                                        \
     assert_int_equal(                                                                                        \
-        xpu_conv_requantised(stream, &conv, &x, &q, w, &q, NULL, 1, NULL, ending, other, way, y),            \
+        xpu_conv_requantized(stream, &conv, &x, &q, w, &q, NULL, 1, NULL, ending, other, way, y),            \
         XPU_ERROR_INVALID_ARGUMENT)
     TRY(&w, &none, NULL, &way, &y);
     TRY(&w, &none, NULL, &no_way, &z);
@@ -284,7 +284,7 @@ static void convolutions_of_bytes(void **unused) {
     const int64_t beyond[] = {1, 16, 4, (INT64_C(1) << 32) + 4};
     const xpu_tensor long_x = {NULL, XPU_INT8, 4, beyond, size};
     assert_int_equal(
-        xpu_conv_requantised(stream, &conv, &long_x, &q, &w, &q, NULL, 1, NULL, &none, NULL, &way, &long_x),
+        xpu_conv_requantized(stream, &conv, &long_x, &q, &w, &q, NULL, 1, NULL, &none, NULL, &way, &long_x),
         XPU_ERROR_NOT_SUPPORTED);
 }
 

@@ -1,4 +1,4 @@
-"""onednn's quantised linear layers and convolutions, with what follows them, beside float64."""
+"""onednn's quantized linear layers and convolutions, with what follows them, beside float64."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_units_are_taken() -> None:
         compare(actual, expected, torch.uint8, 0.06, 20)
         names = [event.key for event in profile.key_averages()]
         assert "conv_matrix i8 to u8" in names
-        assert not [name for name in names if "dequantise" in name]
+        assert not [name for name in names if "dequantize" in name]
 
 
 @pytest.mark.skipif(not UNITS, reason="only where products of bytes have units")
@@ -251,7 +251,7 @@ def test_forms_are_kept() -> None:
     with torch.profiler.profile(activities=activities) as profile:
         actual = OPS.qconv_pointwise(there, 0.02, 7, weight, *tensors, *end)
     compare(actual, F.conv2d(numbers(x, 0.02, 7), numbers(w, scale, zero), None, *how), torch.float32)
-    names = [event.name for event in profile.events() if "dequantise" in event.name]
+    names = [event.name for event in profile.events() if "dequantize" in event.name]
     assert len(names) == 1, names  # of x
 
 

@@ -1,4 +1,4 @@
-"""Fake quantisation and quantisation to integers, to the bit beside PyTorch's CPU kernels."""
+"""Fake quantization and quantization to integers, to the bit beside PyTorch's CPU kernels."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_moving_average(per_row: bool, symmetric: bool) -> None:
             )
 
 
-def test_quantisation_aware_training() -> None:
+def test_quantization_aware_training() -> None:
     """torch.ao's modules on xpu: the loss goes down, and the model is the CPU's."""
     from torch.ao.quantization import FakeQuantize, FusedMovingAvgObsFakeQuantize, MovingAverageMinMaxObserver
 

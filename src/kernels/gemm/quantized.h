@@ -1,14 +1,14 @@
 /* Kernel parameters of a quantized operand (xpu_quant_params): rows of elements, scales and zero points. */
-#ifndef XPU_KERNELS_QUANTISED_H
-#define XPU_KERNELS_QUANTISED_H
+#ifndef XPU_KERNELS_QUANTIZED_H
+#define XPU_KERNELS_QUANTIZED_H
 #include "fault.h"
 #include "gemm/gemm.h"
 
 /* Scales or zero points, one per group; strides count groups. */
-typedef struct quantised_part {
+typedef struct quantized_part {
     xpu_addr data;
     xpu_i64 batch, across, along;
-} quantised_part;
+} quantized_part;
 
 /* Scales may be in NVIDIA's swizzled (blocked) layout: a tile has the scales of 128 rows and 4 groups along
  * them, [row % 32][row / 32 % 4][group % 4]; tiles are contiguous along rows, and scale.across is the stride
@@ -17,19 +17,19 @@ typedef struct quantised_part {
 #define TILE_GROUPS 4
 #define TILE_SCALES (TILE_LINES * TILE_GROUPS)
 
-typedef struct quantised_lines {
+typedef struct quantized_lines {
     xpu_addr data;
     xpu_i64 batch, across, along; /* elements from one to the next */
-    quantised_part scale, zero;
+    quantized_part scale, zero;
     xpu_i64 group_across, group_along; /* lines, and elements of a line, that share a scale and a zero */
     xpu_u32 along_factor, along_shift; /* i / group_along is (mul_hi(i, factor) + i) >> shift for i < 2^31 */
     xpu_i32 middle, unused;
-} quantised_lines;
+} quantized_lines;
 
-typedef struct dequantise_params {
-    quantised_lines from;
+typedef struct dequantize_params {
+    quantized_lines from;
     xpu_addr out;
-    xpu_i64 out_batch, out_across; /* elements; neighbours in a line are contiguous */
+    xpu_i64 out_batch, out_across; /* elements; neighbors in a line are contiguous */
     xpu_i64 lines, length, batch;
     xpu_i64 span;   /* elements of a line that a work-group has: a multiple of 8 */
     xpu_i64 padded; /* up to where zeros follow a line */
@@ -37,7 +37,7 @@ typedef struct dequantise_params {
      * there are, or 0: those of all. */
     xpu_addr ends;
     xpu_i64 groups, scales;
-} dequantise_params;
+} dequantize_params;
 
 /* What of an operand belongs to groups: a line, a matrix of the batch, or a part of each line. */
 #define CUT_NONE 0
@@ -46,10 +46,10 @@ typedef struct dequantise_params {
 #define CUT_ALONG 3
 
 /* A product whose B is read as it lies. */
-typedef struct gemm_quantised_params {
+typedef struct gemm_quantized_params {
     gemm_params gemm;
-    quantised_lines b;
-} gemm_quantised_params;
+    quantized_lines b;
+} gemm_quantized_params;
 
 /* One of several right operands, where the first has `gemm.b` and `b`. */
 #define GEMM_PARTS 4
@@ -85,7 +85,7 @@ typedef struct gemm_cached_params {
 
 /* Products that share A. */
 typedef struct gemm_joined_params {
-    gemm_quantised_params given;
+    gemm_quantized_params given;
     gemm_part part[GEMM_PARTS]; /* of pairs where there are caches */
     gemm_cached_params cached;
     xpu_addr norm; /* k numbers that A's rows are multiplied by, and eps */

@@ -1,14 +1,14 @@
-/* Products of quantised operands, and their numbers, beside float64: dtypes of elements, scales and zero
+/* Products of quantized operands, and their numbers, beside float64: dtypes of elements, scales and zero
  * points, groups along and across, layouts, alignments, batches.
  *
- *     test_quantised [problems [seed]]
+ *     test_quantized [problems [seed]]
  *
  * With OPENXPU_MATRIX=ptx (or xmx, xmx8, dot: int8 alone) products by NVIDIA's units that read B as it lies,
  * written out on processors; with fma as GPUs multiply a few rows. */
 #include <math.h>
 
 #include "ops/dtype.h"
-#include "quantised_test.h"
+#include "quantized_test.h"
 #include "xpu/ops/gemm.h"
 #include "xpu/ops/tiles.h"
 #include "xpu/tuning.h"
@@ -24,7 +24,7 @@ static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_few ")) by_few++;
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_few_host")) by_few_host++;
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_few_units")) by_few_units++;
-    if (point == XPU_TRACE_BEGIN && strstr(work->name, "dequantise")) by_numbers++;
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "dequantize")) by_numbers++;
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix") && strstr(work->name, " x "))
         by_units++, of_units = work->range->groups[0];
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix of int8")) by_bytes++;
@@ -65,11 +65,11 @@ static unsigned some_element(xpu_dtype dtype) {
     }
 }
 
-/* An operand that may be quantised, and its numbers in float64. */
+/* An operand that may be quantized, and its numbers in float64. */
 typedef struct operand {
     memory data, scale, zero;
     xpu_matrix matrix;
-    xpu_quantised q;
+    xpu_quantized q;
     double *number; /* [batch][rows][columns] */
 } operand;
 
@@ -97,20 +97,20 @@ static int64_t place_in_tiles(int64_t l, int64_t s, int64_t count) {
     return (l / 128 * ((count + 3) / 4) + s / 4) * 512 + l % 32 * 16 + l / 32 % 4 * 4 + s % 4;
 }
 
-static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows, int64_t columns,
+static operand make(xpu_dtype dtype, bool quantized, int64_t batch, int64_t rows, int64_t columns,
                     bool turned) {
     operand o = {.number = malloc((size_t)(batch * rows * columns + 1) * sizeof(double))};
     const int64_t lines = turned ? columns : rows, length = turned ? rows : columns;
-    const bool tidy = quantised && as_read;
+    const bool tidy = quantized && as_read;
     const bool blocks = by_xmx && as_read;
     const int64_t align = blocks               ? 128
                           : tidy || pick(0, 2) ? 32
                                                : 1,
                   apart = blocks || tidy || pick(0, 9) ? 1 : 2;
     int64_t pitch = (length * apart + align - 1) / align * align, first = align * pick(0, 2);
-    if (quantised && bits_of(dtype) == 4) first = (first + 1) / 2 * 2;
+    if (quantized && bits_of(dtype) == 4) first = (first + 1) / 2 * 2;
     const int64_t each = pick(0, 4) ? pitch * lines : 0, count = first + pitch * lines * batch;
-    const int bits = quantised ? bits_of(dtype) : (int)xpu_dtype_size(dtype) * 8;
+    const int bits = quantized ? bits_of(dtype) : (int)xpu_dtype_size(dtype) * 8;
     o.data = memory_of((size_t)((count * bits + 7) / 8));
     o.matrix = (xpu_matrix){(char *)o.data.device + first * bits / 8, batch > 1 ? each : 0,
                             turned ? apart : pitch, turned ? pitch : apart};
@@ -118,9 +118,9 @@ static operand make(xpu_dtype dtype, bool quantised, int64_t batch, int64_t rows
                                        XPU_FLOAT8_E4M3FN};
     static const xpu_dtype zeros[] = {XPU_INT8, XPU_UINT8, XPU_INT32, XPU_BFLOAT16, XPU_FLOAT32, XPU_INT16};
     static const int64_t sizes[] = {0, 1, 8, 16, 32, 128, 5, 0};
-    xpu_quantised *q = &o.q;
+    xpu_quantized *q = &o.q;
     q->dtype = dtype;
-    if (quantised) {
+    if (quantized) {
         const bool integers =
             dtype == XPU_INT8 || dtype == XPU_UINT8 || dtype == XPU_INT4 || dtype == XPU_UINT4;
         q->group_rows = blocks ? sizes[pick(4, 5)]
@@ -279,7 +279,7 @@ static void products_of_whatever_comes(void **unused) {
         const bool a_too = !as_read && pick(0, 1), b_too = !a_too || pick(0, 1);
         const bool shared = blocks && i % 3 == 0, in_parts = !as_read && b_too && i % 3 == 0;
         if (by_xmx) tune("matrix_tile", shared ? shared_tile() : 1 << 20);
-        tune("quantised_written", in_parts ? 1 : 1 << 26);
+        tune("quantized_written", in_parts ? 1 : 1 << 26);
         const int64_t batch = pick(0, 2) ? 1 : pick(2, 3), m = by_ptx                  ? pick(1, 40)
                                                                : shared && pick(0, 1)  ? pick(257, 530)
                                                                : blocks                ? pick(3, 40)
@@ -318,7 +318,7 @@ static void products_of_whatever_comes(void **unused) {
                                     .alpha = {XPU_FLOAT64, {.f = 0.5}},
                                     .beta = {XPU_FLOAT64, {.f = 2}}};
         const int written = by_numbers;
-        SUCCEEDS(xpu_gemm_quantised(stream, &args, a_too ? &a.q : NULL, b_too ? &b.q : NULL));
+        SUCCEEDS(xpu_gemm_quantized(stream, &args, a_too ? &a.q : NULL, b_too ? &b.q : NULL));
         if (in_parts && by_numbers - written > 1 + a_too) in_several_parts++;
         SUCCEEDS(xpu_memcpy(stream, out.host, out.device, size, true));
         /* Rounding of a result and, where numbers are written down, of each operand's. */
@@ -345,7 +345,7 @@ static void products_of_whatever_comes(void **unused) {
         drop_operand(&a), drop_operand(&b), drop_operand(&c), drop(&out);
     }
     nibbles = false;
-    tune("matrix_tile", 1 << 20), tune("quantised_written", 1 << 26);
+    tune("matrix_tile", 1 << 20), tune("quantized_written", 1 << 26);
     assert_true(by_ptx || by_xmx || problems < 20 || in_several_parts > 0); /* who seldom write any down */
     print_message(
         "%d problems: %d launches read the elements, %d of them by units, %d of a few rows; %d wrote numbers "
@@ -379,7 +379,7 @@ static void what_units_do_not_read(void **unused) {
         for (int j = 0; j < 1024; j++) ((float *)scale.host)[j] = j % 2 ? 2 : 0.5f;
         send(&a, 4096), send(&b, 4096), send(&scale, 4096);
         const int64_t groups = groups_of(all[i].k, all[i].group), n = all[i].n;
-        const xpu_quantised q = {.dtype = XPU_INT8,
+        const xpu_quantized q = {.dtype = XPU_INT8,
                                  .scale_dtype = XPU_FLOAT32,
                                  .scale = scale.device,
                                  .group_rows = all[i].group,
@@ -397,7 +397,7 @@ static void what_units_do_not_read(void **unused) {
             .out = {out.device, 0, n, 1},
             .alpha = {XPU_FLOAT64, {.f = 1}}};
         const int tiles = by_units, lines = by_few_units;
-        SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
+        SUCCEEDS(xpu_gemm_quantized(stream, &args, NULL, &q));
         SUCCEEDS(xpu_memcpy(stream, out.host, out.device, 4096, true));
         if (by_ptx) assert_int_equal(by_units - tiles, all[i].units == TILES);
         if (by_ptx) assert_int_equal(by_few_units - lines, all[i].units == LINES);
@@ -438,19 +438,19 @@ static void sums_have_the_scales(void **unused) {
             for (int j = 0; j < N * K; j++) b.host[j] = (uint8_t)some_element(XPU_FLOAT8_E4M3FN);
             for (int j = 0; j < M + N; j++) ((float *)scale.host)[j] = (float)pick(1000, 9999) * 0x1p-20f;
             send(&a, M * K * 2), send(&b, N * K), send(&scale, M * 4 + N * 4);
-            const xpu_quantised qa = {.dtype = XPU_FLOAT8_E4M3FN,
+            const xpu_quantized qa = {.dtype = XPU_FLOAT8_E4M3FN,
                                       .scale_dtype = XPU_FLOAT32,
                                       .scale = scale.device,
                                       .group_rows = 1,
                                       .scale_row_stride = 1};
-            const xpu_quantised qb = {.dtype = XPU_FLOAT8_E4M3FN,
+            const xpu_quantized qb = {.dtype = XPU_FLOAT8_E4M3FN,
                                       .scale_dtype = XPU_FLOAT32,
                                       .scale = (float *)scale.device + M,
                                       .group_columns = 1,
                                       .scale_column_stride = 1};
             const xpu_gemm_args args = args_of(dtype, m, N, K, K, &a, &b, &out);
             const int before = by_numbers, lines = by_few_units;
-            SUCCEEDS(xpu_gemm_quantised(stream, &args, both ? &qa : NULL, &qb));
+            SUCCEEDS(xpu_gemm_quantized(stream, &args, both ? &qa : NULL, &qb));
             if (by_ptx) assert_int_equal(by_few_units - lines, m <= 6); /* A is written down for it */
             SUCCEEDS(xpu_memcpy(stream, out.host, out.device, M * N * 2, true));
             if (by_fma && m < 5) assert_int_equal(by_numbers, before); /* A is read as it lies, too */
@@ -486,10 +486,10 @@ static void nan_of_float8(void **unused) {
         for (int j = 0; j < N * 192; j++) b.host[j] = (uint8_t)(j % 64); /* which are positive numbers */
         b.host[5 * 192 + 37] = 0x7f, b.host[39 * 192 + 159] = 0xff;
         send(&a, M * 192 * 2), send(&b, (size_t)N * 192);
-        const xpu_quantised q = {.dtype = of[i / 2 % 2]};
+        const xpu_quantized q = {.dtype = of[i / 2 % 2]};
         const xpu_gemm_args args = args_of(dtype, m, N, K, 192, &a, &b, &out);
         const int before = by_units + by_few_units;
-        SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
+        SUCCEEDS(xpu_gemm_quantized(stream, &args, NULL, &q));
         SUCCEEDS(xpu_memcpy(stream, out.host, out.device, (size_t)m * N * 2, true));
         if (by_ptx || (by_xmx && m > 1)) assert_true(by_units + by_few_units > before);
         for (int j = 0; j < m * N; j++) {
@@ -522,7 +522,7 @@ static void every_zero_point(void **unused) {
         for (int j = 0; j < 2 * N; j++) put_number(dtype, scale.host, j, j % 3 ? 0.5 : -2);
         for (int j = 0; j < 2 * N; j++) zero.host[j] = (uint8_t)(j / N ? 255 - j % N : j);
         send(&a, K * K * 2), send(&b, N * K / 2), send(&scale, 2 * N * 2), send(&zero, 2 * N);
-        const xpu_quantised q = {.dtype = all[i].elements,
+        const xpu_quantized q = {.dtype = all[i].elements,
                                  .middle = all[i].middle,
                                  .scale_dtype = dtype,
                                  .scale = scale.device,
@@ -536,7 +536,7 @@ static void every_zero_point(void **unused) {
                                  .zero_column_stride = 1};
         const xpu_gemm_args args = args_of(dtype, K, N, K, K, &a, &b, &out);
         const int before = by_units;
-        SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
+        SUCCEEDS(xpu_gemm_quantized(stream, &args, NULL, &q));
         SUCCEEDS(xpu_memcpy(stream, out.host, out.device, K * N * 2, true));
         if (by_ptx) assert_int_equal(by_units, before + 1);
         for (int k = 0; k < K; k++)
@@ -565,14 +565,14 @@ static void long_groups(void **unused) {
     for (int j = 0; j < N; j++) put_number(XPU_FLOAT16, scale.host, j, 1);
     send(&a, K * 2), send(&b, N * K / 2), send(&scale, N * 2);
     for (int i = 0; i < 2; i++) {
-        const xpu_quantised q = {.dtype = i ? XPU_UINT4 : XPU_INT4,
+        const xpu_quantized q = {.dtype = i ? XPU_UINT4 : XPU_INT4,
                                  .middle = i ? 8 : 0,
                                  .scale_dtype = XPU_FLOAT16,
                                  .scale = scale.device,
                                  .group_columns = 1,
                                  .scale_column_stride = 1};
         const xpu_gemm_args args = args_of(XPU_FLOAT16, 1, N, K, K, &a, &b, &out);
-        SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
+        SUCCEEDS(xpu_gemm_quantized(stream, &args, NULL, &q));
         SUCCEEDS(xpu_memcpy(stream, out.host, out.device, N * 2, true));
         for (int n = 0; n < N; n++) {
             double sum = 0;
@@ -597,10 +597,10 @@ static size_t groups_of_rows(xpu_dtype dtype, int64_t n) {
     for (int j = 0; j < M * K; j++) put_number(XPU_BFLOAT16, a.host, j, (double)pick(-2, 2));
     for (int64_t j = 0; j < bytes; j++) b.host[j] = (uint8_t)(dtype == XPU_INT4 ? pick(0, 255) : pick(-8, 8));
     send(&a, M * K * 2), send(&b, (size_t)bytes);
-    const xpu_quantised q = {.dtype = dtype};
+    const xpu_quantized q = {.dtype = dtype};
     const xpu_gemm_args args = args_of(XPU_BFLOAT16, M, n, K, K, &a, &b, &out);
     const int before = by_units;
-    SUCCEEDS(xpu_gemm_quantised(stream, &args, NULL, &q));
+    SUCCEEDS(xpu_gemm_quantized(stream, &args, NULL, &q));
     SUCCEEDS(xpu_memcpy(stream, out.host, out.device, (size_t)(M * n) * 2, true));
     assert_int_equal(by_units, before + 1);
     for (int m = 0; m < M; m += 37)
@@ -671,7 +671,7 @@ static void layers_of_bytes(void **unused) {
         send(&a, (size_t)(m * pitch)), send(&b, b_size), send(&other, out_size), send(&zero, (size_t)m * 4);
         send(&scale, (size_t)(m + n) * 4), send(&sums, (size_t)n * 4), send(&bias, (size_t)n * 4);
         const int32_t middle = by_row ? 0 : (int32_t)pick(-3, 130);
-        const xpu_quantised qa = {.dtype = of_a,
+        const xpu_quantized qa = {.dtype = of_a,
                                   .scale_dtype = XPU_FLOAT32,
                                   .zero_dtype = XPU_INT32,
                                   .middle = middle,
@@ -680,7 +680,7 @@ static void layers_of_bytes(void **unused) {
                                   .group_rows = by_row,
                                   .scale_row_stride = by_row,
                                   .zero_row_stride = by_row};
-        const xpu_quantised qb = {.dtype = XPU_INT8,
+        const xpu_quantized qb = {.dtype = XPU_INT8,
                                   .scale_dtype = XPU_FLOAT32,
                                   .scale = (float *)scale.device + m,
                                   .group_columns = 1,
@@ -702,7 +702,7 @@ static void layers_of_bytes(void **unused) {
                                     .other = {adds ? other.device : NULL, 0, n, 1},
                                     .epilogue = i % 2 ? XPU_EPILOGUE_RELU : XPU_EPILOGUE_NONE};
         const int before = by_bytes;
-        SUCCEEDS(xpu_gemm_requantised(stream, &args, &qa, &qb, with_sums ? sums.device : NULL, &way));
+        SUCCEEDS(xpu_gemm_requantized(stream, &args, &qa, &qb, with_sums ? sums.device : NULL, &way));
         SUCCEEDS(xpu_memcpy(stream, out.host, out.device, out_size, true));
         if (by_ptx && m > 16 && n > 1 && with_sums && tidy) assert_true(by_bytes > before);
         for (int64_t r = 0; r < m; r++)
@@ -751,10 +751,10 @@ static void every_element(void **unused) {
                 else
                     in.host[i] = (uint8_t)i;
             send(&in, (size_t)count);
-            const xpu_quantised q = {.dtype = stored[d]};
+            const xpu_quantized q = {.dtype = stored[d]};
             const xpu_matrix from = {in.device, 0, count, 1}, to = {out.device, 0, count, 1};
             const int64_t columns = count - odd * 3;
-            SUCCEEDS(xpu_dequantise(stream, &from, &q, 1, 1, columns, XPU_FLOAT32, &to));
+            SUCCEEDS(xpu_dequantize(stream, &from, &q, 1, 1, columns, XPU_FLOAT32, &to));
             SUCCEEDS(xpu_memcpy(stream, out.host, out.device, (size_t)columns * 4, true));
             for (int64_t i = 0; i < columns; i++) {
                 const bool is_float8 = stored[d] >= XPU_FLOAT8_E4M3FN && stored[d] <= XPU_FLOAT8_E5M2FNUZ;
@@ -770,16 +770,16 @@ static void every_element(void **unused) {
 
 static void what_is_refused(void **unused) {
     xpu_gemm_args args = {.dtype = XPU_FLOAT32, .batch = 1, .m = 1, .n = 1, .k = 8};
-    xpu_quantised q = {.dtype = XPU_FLOAT64};
-    assert_int_equal(xpu_gemm_quantised(stream, &args, NULL, &q), XPU_ERROR_NOT_SUPPORTED);
-    q = (xpu_quantised){.dtype = XPU_INT8, .scale = &q, .scale_dtype = XPU_INT8};
-    assert_int_equal(xpu_gemm_quantised(stream, &args, NULL, &q), XPU_ERROR_NOT_SUPPORTED);
-    q = (xpu_quantised){.dtype = XPU_INT8, .zero = &q, .zero_dtype = XPU_INT64};
-    assert_int_equal(xpu_gemm_quantised(stream, &args, NULL, &q), XPU_ERROR_NOT_SUPPORTED);
-    q = (xpu_quantised){.dtype = XPU_INT8, .group_rows = -1};
-    assert_int_equal(xpu_gemm_quantised(stream, &args, NULL, &q), XPU_ERROR_INVALID_ARGUMENT);
-    args.dtype = XPU_FLOAT64, q = (xpu_quantised){.dtype = XPU_INT8};
-    assert_int_equal(xpu_gemm_quantised(stream, &args, NULL, &q), XPU_ERROR_NOT_SUPPORTED);
+    xpu_quantized q = {.dtype = XPU_FLOAT64};
+    assert_int_equal(xpu_gemm_quantized(stream, &args, NULL, &q), XPU_ERROR_NOT_SUPPORTED);
+    q = (xpu_quantized){.dtype = XPU_INT8, .scale = &q, .scale_dtype = XPU_INT8};
+    assert_int_equal(xpu_gemm_quantized(stream, &args, NULL, &q), XPU_ERROR_NOT_SUPPORTED);
+    q = (xpu_quantized){.dtype = XPU_INT8, .zero = &q, .zero_dtype = XPU_INT64};
+    assert_int_equal(xpu_gemm_quantized(stream, &args, NULL, &q), XPU_ERROR_NOT_SUPPORTED);
+    q = (xpu_quantized){.dtype = XPU_INT8, .group_rows = -1};
+    assert_int_equal(xpu_gemm_quantized(stream, &args, NULL, &q), XPU_ERROR_INVALID_ARGUMENT);
+    args.dtype = XPU_FLOAT64, q = (xpu_quantized){.dtype = XPU_INT8};
+    assert_int_equal(xpu_gemm_quantized(stream, &args, NULL, &q), XPU_ERROR_NOT_SUPPORTED);
 }
 
 int main(int count, char **words) {

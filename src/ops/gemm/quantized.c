@@ -7,10 +7,10 @@
 #include "ops/gemm/host_provider.h"
 #include "ops/gemm/matrix.h"
 #include "ops/gemm/product.h"
-#include "ops/gemm/quantised.h"
+#include "ops/gemm/quantized.h"
 #include "ops/iter.h"
 
-/* quantised_read.h's */
+/* quantized_read.h's */
 enum { FORM_SIGNED, FORM_UNSIGNED, FORM_FLOAT4, FORM_E4M3FN, FORM_E5M2, FORM_OTHER, FORM_NONE };
 enum { ROWS_AT_ONCE = 4 }; /* of gemm_few, at most */
 enum { ZERO_NONE, ZERO_WHOLE, ZERO_FRACTION, ZERO_ADDED };
@@ -36,17 +36,17 @@ static bool is_single(xpu_dtype dtype) {
 }
 static bool is_whole(xpu_dtype dtype) { return dtype >= XPU_INT8 && dtype <= XPU_UINT32; }
 
-static int zero_form_of(const xpu_quantised *q) {
+static int zero_form_of(const xpu_quantized *q) {
     return !q->zero                  ? ZERO_NONE
            : q->zero_is_added        ? ZERO_ADDED
            : is_whole(q->zero_dtype) ? ZERO_WHOLE
                                      : ZERO_FRACTION;
 }
 
-static xpu_status check(const xpu_quantised *q, int64_t rows, int64_t columns, xpu_dtype dtype,
+static xpu_status check(const xpu_quantized *q, int64_t rows, int64_t columns, xpu_dtype dtype,
                         const char *what) {
-    if (!is_single(dtype)) return op_lacks("quantised product", dtype, NULL);
-    if (form_of(q->dtype) == FORM_NONE) return op_lacks("quantised operand", q->dtype, NULL);
+    if (!is_single(dtype)) return op_lacks("quantized product", dtype, NULL);
+    if (form_of(q->dtype) == FORM_NONE) return op_lacks("quantized operand", q->dtype, NULL);
     if (q->scale && !is_single(q->scale_dtype) && !is_float8(q->scale_dtype))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: no scales of dtype %s", what,
                        xpu_dtype_name(q->scale_dtype));
@@ -70,19 +70,19 @@ static xpu_status check(const xpu_quantised *q, int64_t rows, int64_t columns, x
 
 /* --- an operand as lines --- */
 
-/* Lines along the rows' or columns' direction, whichever has neighbours, but where scales' tiles say. */
-static quantised_operand operand_of(const xpu_matrix *m, const xpu_quantised *q, int64_t rows,
+/* Lines along the rows' or columns' direction, whichever has neighbors, but where scales' tiles say. */
+static quantized_operand operand_of(const xpu_matrix *m, const xpu_quantized *q, int64_t rows,
                                     int64_t columns, bool by_columns) {
     if (q->scale_is_tiled) by_columns = q->group_columns == 1;
     const int64_t group_rows = q->group_rows ? q->group_rows : rows;
     const int64_t group_columns = q->group_columns ? q->group_columns : columns;
-    const quantised_part scale = {XPU_ADDR(q->scale), q->scale_batch_stride,
+    const quantized_part scale = {XPU_ADDR(q->scale), q->scale_batch_stride,
                                   by_columns ? q->scale_column_stride : q->scale_row_stride,
                                   by_columns ? q->scale_row_stride : q->scale_column_stride};
-    const quantised_part zero = {XPU_ADDR(q->zero), q->zero_batch_stride,
+    const quantized_part zero = {XPU_ADDR(q->zero), q->zero_batch_stride,
                                  by_columns ? q->zero_column_stride : q->zero_row_stride,
                                  by_columns ? q->zero_row_stride : q->zero_column_stride};
-    quantised_operand o = {.q = q,
+    quantized_operand o = {.q = q,
                            .lines = {.data = XPU_ADDR(m->data),
                                      .batch = m->batch_stride,
                                      .across = by_columns ? m->column_stride : m->row_stride,
@@ -104,20 +104,20 @@ static quantised_operand operand_of(const xpu_matrix *m, const xpu_quantised *q,
     o.lines.along_factor = along.multiplier, o.lines.along_shift = along.shift;
     return o;
 }
-static bool has_neighbours_down(const xpu_matrix *m) { return m->row_stride == 1 && m->column_stride != 1; }
+static bool has_neighbors_down(const xpu_matrix *m) { return m->row_stride == 1 && m->column_stride != 1; }
 
-/* Do octets of neighbours lie at multiples of eight elements? */
-static bool is_aligned(const quantised_operand *o) {
-    const quantised_lines *l = &o->lines;
+/* Do octets of neighbors lie at multiples of eight elements? */
+static bool is_aligned(const quantized_operand *o) {
+    const quantized_lines *l = &o->lines;
     return (l->along == 1 || o->length == 1) && l->across % 8 == 0 && l->batch % 8 == 0 &&
            l->data % (uint64_t)bits_of(o->q->dtype) == 0;
 }
 /* … and have a scale and a zero in common? */
-static bool is_shared(const quantised_operand *o) {
+static bool is_shared(const quantized_operand *o) {
     return o->lines.group_along % 8 == 0 || o->lines.group_along == o->length;
 }
 
-bool quantised_has_octets(const quantised_operand *o) { return is_aligned(o) && is_shared(o); }
+bool quantized_has_octets(const quantized_operand *o) { return is_aligned(o) && is_shared(o); }
 
 /* The greatest power of two, 3 at most, that divides it. */
 static int power_in(uint64_t v) {
@@ -126,17 +126,17 @@ static int power_in(uint64_t v) {
     return power;
 }
 
-int quantised_bits(const quantised_operand *o) { return bits_of(o->q->dtype); }
-int quantised_octets_alike(const quantised_operand *o) {
+int quantized_bits(const quantized_operand *o) { return bits_of(o->q->dtype); }
+int quantized_octets_alike(const quantized_operand *o) {
     return o->lines.group_along == o->length ? 3 : power_in((uint64_t)o->lines.group_along / 8);
 }
-int quantised_line_bytes(const quantised_operand *o) {
+int quantized_line_bytes(const quantized_operand *o) {
     const uint64_t pitch = (uint64_t)(o->lines.across | o->lines.batch) * (uint64_t)bits_of(o->q->dtype) / 8;
     return power_in((o->lines.data | pitch) / 2);
 }
 
-bool quantised_has_blocks(const quantised_operand *o) {
-    const quantised_lines *l = &o->lines;
+bool quantized_has_blocks(const quantized_operand *o) {
+    const quantized_lines *l = &o->lines;
     const int bits = bits_of(o->q->dtype);
     const matrix_lines bytes = {(const void *)(uintptr_t)l->data, 1, l->across * bits / 8,
                                 l->batch * bits / 8};
@@ -145,16 +145,16 @@ bool quantised_has_blocks(const quantised_operand *o) {
            matrix_reads_blocks(&bytes, o->length * bits / 8, o->count, XPU_INT8);
 }
 
-/* Has its scale so few bits that products with integers in kernels/gemm/quantised_read.h are exact? */
-static bool has_short_scale(const xpu_quantised *q) {
+/* Has its scale so few bits that products with integers in kernels/gemm/quantized_read.h are exact? */
+static bool has_short_scale(const xpu_quantized *q) {
     const bool is_small = q->middle >= -128 && q->middle <= 128 &&
                           (!q->zero || q->zero_dtype == XPU_INT8 || q->zero_dtype == XPU_UINT8);
     return is_small && (!q->scale || q->scale_dtype == XPU_BFLOAT16 || is_float8(q->scale_dtype) ||
                         (q->scale_dtype == XPU_FLOAT16 && bits_of(q->dtype) == 4));
 }
 
-void quantised_spec(kernel_spec *spec, const quantised_operand *o) {
-    const xpu_quantised *q = o->q;
+void quantized_spec(kernel_spec *spec, const quantized_operand *o) {
+    const xpu_quantized *q = o->q;
     spec_dtype(spec, "E", q->dtype);
     spec_follows_number(spec, "E_BITS", bits_of(q->dtype));
     spec_follows_number(spec, "E_FORM", form_of(q->dtype));
@@ -171,7 +171,7 @@ void quantised_spec(kernel_spec *spec, const quantised_operand *o) {
 /* --- its numbers written down --- */
 
 /* `is_padded`: the host's BLAS may multiply the padding of a row by zeros, so it must not be NaN. */
-static xpu_status write_numbers(xpu_stream *stream, const quantised_operand *o, int64_t batch,
+static xpu_status write_numbers(xpu_stream *stream, const quantized_operand *o, int64_t batch,
                                 xpu_dtype dtype, void *out, int64_t out_batch, int64_t out_across,
                                 bool is_padded) {
     const int device = xpu_stream_device(stream);
@@ -181,7 +181,7 @@ static xpu_status write_numbers(xpu_stream *stream, const quantised_operand *o, 
     const bool host = properties->type == XPU_DEVICE_CPU;
     const int lanes = host ? 1 : 64; /* CPU: eight elements are a vector */
     kernel_spec spec;
-    spec_begin(&spec, FAMILY_QUANTISED);
+    spec_begin(&spec, FAMILY_QUANTIZED);
     spec_pack(&spec, "which", 0, 1);
     spec_dtype(&spec, "T", dtype);
     spec_number(&spec, "LANES", lanes, 8);
@@ -192,12 +192,12 @@ static xpu_status write_numbers(xpu_stream *stream, const quantised_operand *o, 
                is_whole_batch = out_batch % 8 == 0 || batch == 1;
     spec_bool(&spec, "OUT_ALIGNED", XPU_ADDR(out) % (8 * size) == 0 && is_whole_line && is_whole_batch);
     spec_number(&spec, "CUT", o->cut, 2);
-    quantised_spec(&spec, o);
+    quantized_spec(&spec, o);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "quantised.cl", "dequantise", &kernel, "dequantise %s->%s",
+        XPU_TRY(kernel_of_file(device, &spec, "quantized.cl", "dequantize", &kernel, "dequantize %s->%s",
                                xpu_dtype_name(o->q->dtype), xpu_dtype_name(dtype)));
-    const dequantise_params p = {.from = o->lines,
+    const dequantize_params p = {.from = o->lines,
                                  .out = XPU_ADDR(out),
                                  .out_batch = out_batch,
                                  .out_across = out_across,
@@ -217,29 +217,29 @@ static xpu_status write_numbers(xpu_stream *stream, const quantised_operand *o, 
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }
 
-xpu_status xpu_dequantise(xpu_stream *stream, const xpu_matrix *matrix, const xpu_quantised *q, int64_t batch,
+xpu_status xpu_dequantize(xpu_stream *stream, const xpu_matrix *matrix, const xpu_quantized *q, int64_t batch,
                           int64_t rows, int64_t columns, xpu_dtype dtype, const xpu_matrix *out) {
-    XPU_TRY(check(q, rows, columns, dtype, "dequantise"));
-    const bool by_columns = has_neighbours_down(out);
+    XPU_TRY(check(q, rows, columns, dtype, "dequantize"));
+    const bool by_columns = has_neighbors_down(out);
     if ((by_columns ? out->row_stride : out->column_stride) != 1)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "dequantise: neither rows nor columns of the result are neighbours");
-    const quantised_operand o = operand_of(matrix, q, rows, columns, by_columns);
+                       "dequantize: neither rows nor columns of the result are neighbors");
+    const quantized_operand o = operand_of(matrix, q, rows, columns, by_columns);
     if (o.by_columns != by_columns || q->whole_scale)
         return op_fail(
             XPU_ERROR_NOT_SUPPORTED,
-            "dequantise: scales in tiles are of lines that are neighbours in the result, and there "
+            "dequantize: scales in tiles are of lines that are neighbors in the result, and there "
             "are none of a whole matrix");
     return write_numbers(stream, &o, batch, dtype, out->data, out->batch_stride,
                          by_columns ? out->column_stride : out->row_stride, false);
 }
 
-/* In place of a product's quantised operand, its numbers in a workspace; lines begin at multiples of 64
+/* In place of a product's quantized operand, its numbers in a workspace; lines begin at multiples of 64
  * bytes. */
-static xpu_status write_lines(xpu_stream *stream, xpu_matrix *m, const quantised_operand *o, int64_t batch,
+static xpu_status write_lines(xpu_stream *stream, xpu_matrix *m, const quantized_operand *o, int64_t batch,
                               xpu_dtype dtype, void **workspace) {
     const int64_t element = (int64_t)xpu_dtype_size(dtype), pitch = rounded_up(o->length, 64 / element);
-    const xpu_quantised *q = o->q;
+    const xpu_quantized *q = o->q;
     const bool is_one = m->batch_stride == 0 && q->scale_batch_stride == 0 && q->zero_batch_stride == 0;
     const int64_t copies = is_one ? 1 : batch, each = is_one ? 0 : pitch * o->count;
     XPU_TRY(xpu_workspace_take(stream, (size_t)(pitch * o->count * copies * element), workspace));
@@ -247,15 +247,15 @@ static xpu_status write_lines(xpu_stream *stream, xpu_matrix *m, const quantised
     *m = (xpu_matrix){*workspace, each, o->by_columns ? 1 : pitch, o->by_columns ? pitch : 1};
     return XPU_SUCCESS;
 }
-static xpu_status write_operand(xpu_stream *stream, xpu_matrix *m, const xpu_quantised *q, int64_t batch,
+static xpu_status write_operand(xpu_stream *stream, xpu_matrix *m, const xpu_quantized *q, int64_t batch,
                                 int64_t rows, int64_t columns, xpu_dtype dtype, void **workspace) {
-    const quantised_operand o = operand_of(m, q, rows, columns, has_neighbours_down(m));
+    const quantized_operand o = operand_of(m, q, rows, columns, has_neighbors_down(m));
     return write_lines(stream, m, &o, batch, dtype, workspace);
 }
 
 /* --- a few rows --- */
 
-static bool lies_in_pieces(const quantised_lines *l, int bits) {
+static bool lies_in_pieces(const quantized_lines *l, int bits) {
     return (l->data | (uint64_t)(l->across * bits / 8) | (uint64_t)(l->batch * bits / 8)) % 16 == 0;
 }
 
@@ -273,7 +273,7 @@ typedef struct few {
 
 /* Lines' elements, less a whole zero point, as numbers of 16 bits: are all of them exact? Those of 4 bits are
  * written into the mantissa of 64 first (kernels/gemm/gemm_few_units.h). */
-static bool are_exact_halves(const xpu_quantised *q) {
+static bool are_exact_halves(const xpu_quantized *q) {
     if (form_of(q->dtype) > FORM_UNSIGNED) return !q->zero;
     if (q->zero && (q->zero_is_added || (q->zero_dtype != XPU_INT8 && q->zero_dtype != XPU_UINT8)))
         return false;
@@ -288,8 +288,8 @@ static bool are_exact_halves(const xpu_quantised *q) {
 
 /* gemm_small_m_mma: rows are read 16 bytes at a time, and a step of four such vectors has one scale. */
 static bool plan_few_by_units(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                              const quantised_operand *b, few *plan) {
-    const quantised_lines *l = &b->lines;
+                              const quantized_operand *b, few *plan) {
+    const quantized_lines *l = &b->lines;
     const int bits = bits_of(b->q->dtype), chunk = 128 / bits, step = 4 * chunk;
     const int64_t most = 1 << 28; /* groups are a 32-bit number of bytes apart */
     if (matrix_unit_of(properties, args->dtype, &plan->emulated) != MATRIX_UNIT_PTX || !plan->a_whole ||
@@ -330,7 +330,7 @@ static bool plan_few_by_units(const xpu_device_properties *properties, const xpu
 
 /* gemm_small_m_host: rows and their groups can be read 16 elements at a time. */
 static void plan_few_on_host(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                             const quantised_operand *b, few *plan) {
+                             const quantized_operand *b, few *plan) {
     enum { BLOCK = 128, LEAST_ROOM = 512, MOST_TEAMS = 16, GROUPS_EACH = 4 };
     const int64_t along = b->lines.group_along, k = args->k;
     plan->lines = plan->columns = plan->rows > 2 ? 2 : 4, plan->lanes = plan->teams = 1;
@@ -349,10 +349,10 @@ static void plan_few_on_host(const xpu_device_properties *properties, const xpu_
 
 /* `alike`: A has elements as B has, float8. */
 static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                     const quantised_operand *b, bool alike, few *plan) {
+                     const quantized_operand *b, bool alike, few *plan) {
     const bool host = matrix_fma_of(properties) == MATRIX_UNIT_NONE; /* a CPU, but for tests */
     if (alike && host) return false; /* whose work-items would each make numbers of A anew */
-    if (args->m > TUNED(host, QUANTISED_ROWS) || !b->by_columns || !is_aligned(b) || !is_shared(b) ||
+    if (args->m > TUNED(host, QUANTIZED_ROWS) || !b->by_columns || !is_aligned(b) || !is_shared(b) ||
         args->k == 0 || (args->a.column_stride != 1 && args->k > 1))
         return false;
     const uint64_t octet = alike ? 8 : 8 * xpu_dtype_size(args->dtype);
@@ -369,7 +369,7 @@ static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_arg
         plan_few_on_host(properties, args, b, plan);
         return true;
     }
-    const quantised_lines *l = &b->lines; /* 16 bytes at a time */
+    const quantized_lines *l = &b->lines; /* 16 bytes at a time */
     const int bits = bits_of(b->q->dtype), many = 128 / bits;
     if (lies_in_pieces(l, bits) && (l->group_along % many == 0 || l->group_along == b->length))
         plan->octets = many / 8;
@@ -384,14 +384,14 @@ static bool plan_few(const xpu_device_properties *properties, const xpu_gemm_arg
 }
 
 /* `joined`: several B, of which `b` is the first; NULL for one. */
-static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, const quantised_operand *b,
+static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, const quantized_operand *b,
                                const gemm_after *after, const few *plan, joined_product *joined) {
     const int device = xpu_stream_device(stream);
     kernel_spec spec;
-    spec_begin(&spec, FAMILY_QUANTISED);
+    spec_begin(&spec, FAMILY_QUANTIZED);
     spec_pack(&spec, "which", 1, 1);
     product_spec(&spec, args->dtype);
-    const gemm_quantised_params params = {.gemm = gemm_params_of(args, after), .b = b->lines};
+    const gemm_quantized_params params = {.gemm = gemm_params_of(args, after), .b = b->lines};
     joined_spec(&spec, joined ? &joined->form : &(joined_form){0});
     gemm_after_spec(&spec, after);
     ending_spec(&spec, &params.gemm.end);
@@ -425,7 +425,7 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
         spec_bool(&spec, "A_WHOLE", plan->a_whole);
         spec_bool(&spec, "A_ALIKE", plan->a_alike);
     }
-    quantised_spec(&spec, b);
+    quantized_spec(&spec, b);
     const char *name = plan->by_units ? "gemm_few_units" : plan->on_host ? "gemm_few_host" : "gemm_few";
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
@@ -445,8 +445,8 @@ static xpu_status multiply_few(xpu_stream *stream, const xpu_gemm_args *args, co
 
 /* Are scales the same along k? Then sums are multiplied by them, and not the elements: what is left of the
  * operand, `bare`, are numbers of 8 bits or fewer, which halves hold exactly. */
-static bool take_scale(const xpu_quantised *q, bool is_left, int64_t k, line_scale *scale,
-                       xpu_quantised *bare) {
+static bool take_scale(const xpu_quantized *q, bool is_left, int64_t k, line_scale *scale,
+                       xpu_quantized *bare) {
     const bool is_exact = form_of(q->dtype) > FORM_UNSIGNED || (q->middle >= -1 && q->middle <= 128);
     *bare = *q;
     if (q->zero || !is_exact || !gemm_scale_of_lines(q, is_left, k, scale)) {
@@ -459,20 +459,20 @@ static bool take_scale(const xpu_quantised *q, bool is_left, int64_t k, line_sca
 }
 
 /* What sums are multiplied by of an operand whose other scales, if any, stay its own. */
-static line_scale whole_of(const xpu_quantised *q) {
+static line_scale whole_of(const xpu_quantized *q) {
     if (!q || !q->whole_scale) return (line_scale){NULL, XPU_FLOAT32, 0, 0};
     return (line_scale){q->whole_scale, XPU_FLOAT32, q->whole_scale_stride, 0};
 }
 
-/* A and B, NULL where they aren't quantised, without the scales of their lines. */
+/* A and B, NULL where they aren't quantized, without the scales of their lines. */
 typedef struct bare_operands {
-    const xpu_quantised *a, *b;
-    xpu_quantised kept[2];
+    const xpu_quantized *a, *b;
+    xpu_quantized kept[2];
     gemm_after after;
     bool are_bare; /* no other scales are left */
 } bare_operands;
 
-static void find_bare(const xpu_gemm_args *args, const xpu_quantised *a, const xpu_quantised *b,
+static void find_bare(const xpu_gemm_args *args, const xpu_quantized *a, const xpu_quantized *b,
                       bare_operands *bare) {
     *bare = (bare_operands){.a = a, .b = b};
     bare->after.a = whole_of(a), bare->after.b = whole_of(b);
@@ -484,13 +484,13 @@ static void find_bare(const xpu_gemm_args *args, const xpu_quantised *a, const x
     bare->are_bare = has_a && has_b;
 }
 
-static quantised_operand right_of(const xpu_gemm_args *args, const xpu_quantised *b) {
+static quantized_operand right_of(const xpu_gemm_args *args, const xpu_quantized *b) {
     return operand_of(&args->b, b, args->k, args->n, args->b.row_stride == 1);
 }
 
 /* By units once A is written down? Several rows then cost what one does. */
 static bool is_for_units(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                         const quantised_operand *b) {
+                         const quantized_operand *b) {
     xpu_gemm_args written = *args;
     written.a = (xpu_matrix){NULL, args->m * args->k, args->k, 1};
     few plan = {0};
@@ -500,9 +500,9 @@ static bool is_for_units(const xpu_device_properties *properties, const xpu_gemm
 /* A few rows, both float8, as they are read. */
 static bool try_alike(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *args,
                       const bare_operands *bare, xpu_status *status) {
-    const xpu_quantised *a = bare->a, *b = bare->b;
+    const xpu_quantized *a = bare->a, *b = bare->b;
     if (!a || !b || a->dtype != b->dtype || !is_float8(a->dtype) || a->scale || a->zero) return false;
-    const quantised_operand o = right_of(args, b);
+    const quantized_operand o = right_of(args, b);
     few plan = {0};
     if (is_for_units(properties, args, &o) || !plan_few(properties, args, &o, true, &plan)) return false;
     *status = multiply_few(stream, args, &o, &bare->after, &plan, NULL);
@@ -514,7 +514,7 @@ static int64_t most_rows_as_read(const xpu_device_properties *properties, xpu_dt
     const bool host = properties->type == XPU_DEVICE_CPU;
     bool emulated = false;
     const bool by_blocks = matrix_unit_of(properties, dtype, &emulated) == MATRIX_UNIT_XMX;
-    return by_blocks ? TUNED(host, QUANTISED_BLOCKS) : TUNED(host, QUANTISED_TILES);
+    return by_blocks ? TUNED(host, QUANTIZED_BLOCKS) : TUNED(host, QUANTIZED_TILES);
 }
 
 /* B as it is read, where that goes; A consists of numbers. */
@@ -522,10 +522,10 @@ static bool try_as_read(xpu_stream *stream, const xpu_device_properties *propert
                         const xpu_gemm_args *args, const bare_operands *bare, xpu_status *status) {
     if (!bare->b) return false;
     const bool host = properties->type == XPU_DEVICE_CPU;
-    const quantised_operand o = right_of(args, bare->b);
+    const quantized_operand o = right_of(args, bare->b);
     few plan = {0};
     const bool by_few = plan_few(properties, args, &o, false, &plan);
-    if (!plan.by_units && args->m >= TUNED(host, QUANTISED_UNITS) &&
+    if (!plan.by_units && args->m >= TUNED(host, QUANTIZED_UNITS) &&
         args->m <= most_rows_as_read(properties, args->dtype) &&
         gemm_try_lines(stream, properties, args, NULL, &o, &bare->after, status))
         return true;
@@ -536,7 +536,7 @@ static bool try_as_read(xpu_stream *stream, const xpu_device_properties *propert
 /* In place of numbers of one dtype those of another, in a workspace. */
 static xpu_status copy_operand(xpu_stream *stream, xpu_matrix *m, xpu_dtype from, int64_t batch, int64_t rows,
                                int64_t columns, xpu_dtype to, void **workspace) {
-    const bool by_columns = has_neighbours_down(m);
+    const bool by_columns = has_neighbors_down(m);
     const int64_t copies = m->batch_stride == 0 ? 1 : batch, pitch = by_columns ? rows : columns;
     XPU_TRY(xpu_workspace_take(stream, (size_t)(copies * rows * columns) * xpu_dtype_size(to), workspace));
     const xpu_matrix out = {*workspace, m->batch_stride == 0 ? 0 : rows * columns, by_columns ? 1 : pitch,
@@ -556,7 +556,7 @@ static xpu_matrix columns_from(const xpu_matrix *m, int64_t first, int bits) {
 static const void *part_from(const void *data, xpu_dtype dtype, int64_t far) {
     return data ? (const char *)data + far * (int64_t)xpu_dtype_size(dtype) : NULL;
 }
-static void take_columns(xpu_gemm_args *args, xpu_quantised *b, gemm_after *after, int64_t first,
+static void take_columns(xpu_gemm_args *args, xpu_quantized *b, gemm_after *after, int64_t first,
                          int64_t count) {
     const int bits = xpu_dtype_bits(args->dtype);
     args->n = count;
@@ -569,13 +569,13 @@ static void take_columns(xpu_gemm_args *args, xpu_quantised *b, gemm_after *afte
     after->b.data = part_from(after->b.data, after->b.dtype, first * after->b.line);
 }
 
-/* As many columns of B at a time as QUANTISED_WRITTEN lets be written down; the fewest parts of a size. */
+/* As many columns of B at a time as QUANTIZED_WRITTEN lets be written down; the fewest parts of a size. */
 static int64_t columns_at_once(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                               const xpu_quantised *b, const gemm_after *after, xpu_dtype operand) {
+                               const xpu_quantized *b, const gemm_after *after, xpu_dtype operand) {
     const int64_t group = b->group_columns > 1 ? b->group_columns : 1, whole = rounded_up(256, group);
     const int64_t copies = args->b.batch_stride ? args->batch : 1;
     const int64_t column = args->k * copies * (int64_t)xpu_dtype_size(operand);
-    const int64_t most = TUNED(properties->type == XPU_DEVICE_CPU, QUANTISED_WRITTEN);
+    const int64_t most = TUNED(properties->type == XPU_DEVICE_CPU, QUANTIZED_WRITTEN);
     if (after->way || column == 0 || args->n <= most / column || whole % 2 || whole % group ||
         b->scale_is_tiled)
         return args->n;
@@ -592,7 +592,7 @@ static xpu_status multiply_written(xpu_stream *stream, const xpu_device_properti
     xpu_status status = XPU_SUCCESS;
     for (int64_t first = 0; first < given->n && status == XPU_SUCCESS; first += step) {
         xpu_gemm_args args = *given;
-        xpu_quantised b = *bare->b;
+        xpu_quantized b = *bare->b;
         gemm_after after = bare->after;
         take_columns(&args, &b, &after, first, given->n - first < step ? given->n - first : step);
         status = workspace_done(*workspace, status), *workspace = NULL;
@@ -615,7 +615,7 @@ static xpu_status multiply_bare(xpu_stream *stream, const xpu_device_properties 
     const bool goes_on = bare->after.a.data || bare->after.b.data || bare->after.way;
     const bool keeps_dtype = args.dtype == XPU_BFLOAT16 && host_has_fast_wide(xpu_stream_device(stream));
     const xpu_dtype operand = host && goes_on && !keeps_dtype ? XPU_FLOAT32 : args.dtype;
-    const bool are_few = args.m <= TUNED(host, QUANTISED_ROWS);
+    const bool are_few = args.m <= TUNED(host, QUANTIZED_ROWS);
     xpu_dtype of_a = args.dtype;
     if (try_alike(stream, properties, &args, bare, &status)) return status;
     if (bare->a) {
@@ -642,7 +642,7 @@ static xpu_status multiply_bare(xpu_stream *stream, const xpu_device_properties 
 /* float16 has too few powers of two for the numbers of two operands with scales of groups along k: their
  * product is float32's. */
 static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties,
-                           const xpu_gemm_args *given, const xpu_quantised *a, const xpu_quantised *b,
+                           const xpu_gemm_args *given, const xpu_quantized *a, const xpu_quantized *b,
                            void *workspace[3]) {
     const bool host = xpu_host_provider_active(xpu_stream_device(stream));
     xpu_gemm_args args = *given;
@@ -652,7 +652,7 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     if (in_single) {
         if (args.combine != XPU_COMBINE_NONE)
             return op_fail(XPU_ERROR_NOT_SUPPORTED,
-                           "quantised product: nothing is combined with float16 of two such operands");
+                           "quantized product: nothing is combined with float16 of two such operands");
         args.dtype = XPU_FLOAT32;
         XPU_TRY(xpu_workspace_take(stream, (size_t)(args.batch * args.m * args.n) * sizeof(float),
                                    &workspace[2]));
@@ -669,10 +669,10 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
 }
 
 /* Do kernels for one serve the other, but for addresses and what is written in gemm_part? */
-static bool are_alike(const quantised_operand *a, const gemm_after *of_a, const quantised_operand *b,
+static bool are_alike(const quantized_operand *a, const gemm_after *of_a, const quantized_operand *b,
                       const gemm_after *of_b) {
-    const xpu_quantised *p = a->q, *q = b->q;
-    const quantised_lines *l = &a->lines, *m = &b->lines;
+    const xpu_quantized *p = a->q, *q = b->q;
+    const quantized_lines *l = &a->lines, *m = &b->lines;
     return p->dtype == q->dtype && p->scale_dtype == q->scale_dtype && p->zero_dtype == q->zero_dtype &&
            p->middle == q->middle && p->zero_is_added == q->zero_is_added && !p->scale == !q->scale &&
            p->scale_is_tiled == q->scale_is_tiled && !p->zero == !q->zero && l->across == m->across &&
@@ -693,13 +693,13 @@ xpu_status joined_as_read(xpu_stream *stream, const xpu_device_properties *prope
     const xpu_joined *given = joined->given;
     xpu_gemm_args all[GEMM_PARTS];
     bare_operands bare[GEMM_PARTS];
-    quantised_operand lines[GEMM_PARTS];
+    quantized_operand lines[GEMM_PARTS];
     few plan[GEMM_PARTS] = {{0}};
     for (int i = 0; i < given->count; i++) {
         const xpu_gemm_part *part = &given->part[i];
         all[i] = joined_args(args, part);
-        XPU_TRY(check(part->quantised, args->k, part->n, args->dtype, "joined product"));
-        find_bare(&all[i], NULL, part->quantised, &bare[i]);
+        XPU_TRY(check(part->quantized, args->k, part->n, args->dtype, "joined product"));
+        find_bare(&all[i], NULL, part->quantized, &bare[i]);
         xpu_gemm_args one = all[i];
         one.n = part->n;
         lines[i] = right_of(&one, bare[i].b);
@@ -714,7 +714,7 @@ xpu_status joined_as_read(xpu_stream *stream, const xpu_device_properties *prope
         to->b_scale = XPU_ADDR(bare[i].after.b.data);
     }
     const bool by_tiles =
-        !plan[0].by_units && args->m >= TUNED(false, QUANTISED_UNITS); /* several launches */
+        !plan[0].by_units && args->m >= TUNED(false, QUANTIZED_UNITS); /* several launches */
     const bool may_overflow = joined->form.normed && plan[0].by_units && args->dtype == XPU_FLOAT16;
     const bool by_vectors = plan[0].lanes == 1; /* CPUs */
     if (by_tiles || by_vectors || may_overflow || (joined->form.normed && !plan[0].a_whole))
@@ -724,8 +724,8 @@ xpu_status joined_as_read(xpu_stream *stream, const xpu_device_properties *prope
     return multiply_few(stream, &all[0], &lines[0], &bare[0].after, &plan[0], joined);
 }
 
-xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
-                              const xpu_quantised *b) {
+xpu_status xpu_gemm_quantized(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantized *a,
+                              const xpu_quantized *b) {
     if (!a && !b) return xpu_gemm(stream, args);
     const xpu_device_properties *properties;
     gemm_after after = {0};
@@ -734,8 +734,8 @@ xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, con
     const bool is_empty = args->batch == 0 || args->m == 0 || args->n == 0;
     if (gemm_takes_int8(properties, args, a, b, &after))
         return is_empty ? XPU_SUCCESS : gemm_int8(stream, properties, args, &after);
-    if (a) XPU_TRY(check(a, args->m, args->k, args->dtype, "quantised product"));
-    if (b) XPU_TRY(check(b, args->k, args->n, args->dtype, "quantised product"));
+    if (a) XPU_TRY(check(a, args->m, args->k, args->dtype, "quantized product"));
+    if (b) XPU_TRY(check(b, args->k, args->n, args->dtype, "quantized product"));
     if (is_empty) return XPU_SUCCESS;
     void *workspace[3] = {NULL};
     xpu_status status = multiply(stream, properties, args, a, b, workspace);
@@ -744,15 +744,15 @@ xpu_status xpu_gemm_quantised(xpu_stream *stream, const xpu_gemm_args *args, con
 }
 
 /* An operand of groups written down; where its scales are cut as it is, by groups. */
-static xpu_status write_cut(xpu_stream *stream, xpu_matrix *m, const xpu_quantised *q,
+static xpu_status write_cut(xpu_stream *stream, xpu_matrix *m, const xpu_quantized *q,
                             const xpu_gemm_args *args, xpu_grouped grouped, const int32_t *ends, bool is_left,
                             void **workspace) {
     const bool by_lines = grouped == (is_left ? XPU_GROUPED_ROWS : XPU_GROUPED_COLUMNS);
     const bool by_k = grouped == XPU_GROUPED_K;
-    xpu_quantised whole = *q;
+    xpu_quantized whole = *q;
     if (by_lines || by_k) whole.scale_batch_stride = whole.zero_batch_stride = 0;
-    quantised_operand o = operand_of(m, &whole, is_left ? args->m : args->k, is_left ? args->k : args->n,
-                                     has_neighbours_down(m));
+    quantized_operand o = operand_of(m, &whole, is_left ? args->m : args->k, is_left ? args->k : args->n,
+                                     has_neighbors_down(m));
     o.ends = ends, o.groups = args->batch;
     if (!by_lines && !by_k)
         o.cut = m->batch_stride ? CUT_BATCH : CUT_NONE;
@@ -763,8 +763,8 @@ static xpu_status write_cut(xpu_stream *stream, xpu_matrix *m, const xpu_quantis
 
 /* A is written down, without its scales where the sums can be multiplied by them; so is B where it isn't
  * taken as it is read. */
-xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *given, xpu_grouped grouped,
-                                      const int32_t *ends, const xpu_quantised *a, const xpu_quantised *b) {
+xpu_status xpu_gemm_grouped_quantized(xpu_stream *stream, const xpu_gemm_args *given, xpu_grouped grouped,
+                                      const int32_t *ends, const xpu_quantized *a, const xpu_quantized *b) {
     if (!a && !b) return xpu_gemm_grouped(stream, given, grouped, ends);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
@@ -776,7 +776,7 @@ xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *g
     find_bare(&args, a, b, &bare);
     if (!bare.are_bare && a && b && args.dtype == XPU_FLOAT16)
         return op_fail(XPU_ERROR_NOT_SUPPORTED,
-                       "grouped product of quantised operands in float16: scales are "
+                       "grouped product of quantized operands in float16: scales are "
                        "a line's along k, or all lines'");
     if (args.batch == 0 || args.m == 0 || args.n == 0) return XPU_SUCCESS;
     void *workspace[2] = {NULL};
@@ -785,7 +785,7 @@ xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *g
     bool is_done = false;
     if (bare.b && status == XPU_SUCCESS && grouped == XPU_GROUPED_ROWS &&
         args.m <= args.batch * most_rows_as_read(properties, args.dtype)) {
-        const quantised_operand o = right_of(&args, bare.b);
+        const quantized_operand o = right_of(&args, bare.b);
         is_done = gemm_try_lines(stream, properties, &args, ends, &o, &bare.after, &status);
     }
     if (bare.b && status == XPU_SUCCESS && !is_done)
@@ -801,7 +801,7 @@ xpu_status xpu_gemm_grouped_quantised(xpu_stream *stream, const xpu_gemm_args *g
 /* --- to bytes --- */
 
 /* Zero points of rows of bytes. */
-static bool zeros_of_rows(const xpu_quantised *a, int64_t k, line_number *zeros) {
+static bool zeros_of_rows(const xpu_quantized *a, int64_t k, line_number *zeros) {
     *zeros = (line_number){NULL, 0, a->middle};
     if (!a->zero) return true;
     const bool by_row = a->group_columns == 0 || a->group_columns >= k;
@@ -811,9 +811,9 @@ static bool zeros_of_rows(const xpu_quantised *a, int64_t k, line_number *zeros)
 
 /* Is it an int8 product, and what is the zero-point compensation? A sum of 2^16 such products fits 32 bits.
  */
-static bool are_bytes(const xpu_gemm_args *args, const xpu_quantised *a, const xpu_quantised *b,
+static bool are_bytes(const xpu_gemm_args *args, const xpu_quantized *a, const xpu_quantized *b,
                       const int32_t *b_sums, gemm_after *after) {
-    xpu_quantised bare;
+    xpu_quantized bare;
     if (!a || !b || !leaving_is_byte(a->dtype) || b->dtype != XPU_INT8 || b->zero || b->middle ||
         args->k > 1 << 16)
         return false;
@@ -825,8 +825,8 @@ static bool are_bytes(const xpu_gemm_args *args, const xpu_quantised *a, const x
     return true;
 }
 
-xpu_status xpu_gemm_requantised(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantised *a,
-                                const xpu_quantised *b, const int32_t *b_sums, const xpu_way_out *way) {
+xpu_status xpu_gemm_requantized(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantized *a,
+                                const xpu_quantized *b, const int32_t *b_sums, const xpu_way_out *way) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     XPU_TRY(gemm_check(args, properties));
@@ -834,16 +834,16 @@ xpu_status xpu_gemm_requantised(xpu_stream *stream, const xpu_gemm_args *args, c
         !leaving_takes(way->dtype) || !leaving_takes(way->other_dtype))
         return op_fail(
             XPU_ERROR_INVALID_ARGUMENT,
-            "requantised product: one float32 product to %s, to which %s may be added, is not what "
+            "requantized product: one float32 product to %s, to which %s may be added, is not what "
             "is asked for",
             xpu_dtype_name(way->dtype), xpu_dtype_name(way->other_dtype));
-    if (a) XPU_TRY(check(a, args->m, args->k, args->dtype, "requantised product"));
-    if (b) XPU_TRY(check(b, args->k, args->n, args->dtype, "requantised product"));
+    if (a) XPU_TRY(check(a, args->m, args->k, args->dtype, "requantized product"));
+    if (b) XPU_TRY(check(b, args->k, args->n, args->dtype, "requantized product"));
     if (args->m == 0 || args->n == 0) return XPU_SUCCESS;
     const bool host = xpu_host_provider_active(xpu_stream_device(stream));
     gemm_after after = {.way = way};
     xpu_status status = XPU_SUCCESS;
-    if (args->m > TUNED(host, QUANTISED_ROWS) && are_bytes(args, a, b, b_sums, &after) &&
+    if (args->m > TUNED(host, QUANTIZED_ROWS) && are_bytes(args, a, b, b_sums, &after) &&
         gemm_try_bytes(stream, properties, args, a->dtype == XPU_UINT8, &after, &status))
         return status;
     bare_operands bare;

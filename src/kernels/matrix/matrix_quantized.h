@@ -33,7 +33,7 @@ typedef struct operand_lines {
 } operand_lines;
 
 /* From element k of line n on; the matrix has `rows` lines, the last of which stands for those beyond. */
-static inline void open_lines(__private operand_lines *o, const quantised_lines *q, long b, long n, long k,
+static inline void open_lines(__private operand_lines *o, const quantized_lines *q, long b, long n, long k,
                               int rows) {
     o->k = (uint)k + RUN_PIECE * 8;
     WRITTEN_OUT for (uint j = 0; j < LINES_EACH; j++) {
@@ -46,7 +46,7 @@ static inline void open_lines(__private operand_lines *o, const quantised_lines 
 }
 
 /* Reads the next runs. */
-static inline void fetch_octets(__private operand_lines *o, const quantised_lines *q) {
+static inline void fetch_octets(__private operand_lines *o, const quantized_lines *q) {
     const uint at_once = AT_MOST(LINE_BYTES / 4, AT_MOST(RUN_WORDS, 4));
     WRITTEN_OUT for (uint j = 0; j < LINES_EACH; j++) {
         __private line_run *to = &o->line[j];
@@ -105,7 +105,7 @@ static inline uint bytes_in_pair(uint low, const uint i, uint high, const uint j
 #endif
 }
 #if FOUR_BITS_IN_PAIRS
-static inline uint4 pieces_of(const quantised_lines *q, octet bits, float scale, float zero) {
+static inline uint4 pieces_of(const quantized_lines *q, octet bits, float scale, float zero) {
     const int place = XPU_CAT(ONE_OF_64_, MATRIX_T);
     const float away = 64.0f + RAISED + (HAS_MIDDLE ? (float)q->middle : 0) + zero;
     const uint by = round_pair(-away, -away), times = round_pair(scale, scale);
@@ -133,14 +133,14 @@ static inline uint pair_of_bytes(uint v) {
     return add_pairs(bits_into(v, 0x007f007fu, 0x43004300u), bits_into(v, 0x00800080u, 0xc300c300u));
 #endif
 }
-static inline uint4 pieces_of(const quantised_lines *q, octet bits, float scale, float zero) {
+static inline uint4 pieces_of(const quantized_lines *q, octet bits, float scale, float zero) {
     return (uint4)(pair_of_bytes(bytes_in_pair(bits.x, 0, bits.x, 1)),
                    pair_of_bytes(bytes_in_pair(bits.x, 2, bits.x, 3)),
                    pair_of_bytes(bytes_in_pair(bits.y, 0, bits.y, 1)),
                    pair_of_bytes(bytes_in_pair(bits.y, 2, bits.y, 3)));
 }
 #else
-static inline uint4 pieces_of(const quantised_lines *q, octet bits, float scale, float zero) {
+static inline uint4 pieces_of(const quantized_lines *q, octet bits, float scale, float zero) {
     const float8 v = scaled_octet(q, bits, scale, zero);
     return (uint4)(round_pair(v.s0, v.s1), round_pair(v.s2, v.s3), round_pair(v.s4, v.s5),
                    round_pair(v.s6, v.s7));
@@ -151,7 +151,7 @@ static inline slab place_of_octet(slab to, const uint j, const uint i) {
     return to + slab_place(RUN_LINE(j), RUN_PIECE + i, PIECES_B);
 }
 /* Writes the numbers of part number `part` of them down. */
-static inline void keep_octets(slab to, __private const operand_lines *o, const quantised_lines *q,
+static inline void keep_octets(slab to, __private const operand_lines *o, const quantized_lines *q,
                                const uint part) {
     WRITTEN_OUT for (uint e = 0; e < OCTETS; e++) {
         if (e % LOADS != part) continue;
@@ -164,7 +164,7 @@ static inline void keep_octets(slab to, __private const operand_lines *o, const 
 }
 
 /* A step of which `depth` is left, zeros behind it, without looking ahead. */
-static inline void load_octets(slab to, __private operand_lines *o, const quantised_lines *q, int depth) {
+static inline void load_octets(slab to, __private operand_lines *o, const quantized_lines *q, int depth) {
     for (uint j = 0; j < LINES_EACH; j++)
         for (uint i = 0; i < OCTETS_RUN; i++) {
             __private const line_run *from = &o->line[j];

@@ -53,7 +53,7 @@ void check_device(const char *name, const Tensor &t, const Tensor &x) {
 }
 
 // x times the transpose of a K-major weight [n, k] with rows of `across` elements.
-Tensor linear(const Tensor &x, void *weight, int64_t n, int64_t across, const xpu_quantised &q) {
+Tensor linear(const Tensor &x, void *weight, int64_t n, int64_t across, const xpu_quantized &q) {
     Tensor out = at::empty({x.size(0), n}, x.options());
     const xpu_gemm_args args{.dtype = openxpu::dtype_of(x),
                              .batch = 1,
@@ -65,12 +65,12 @@ Tensor linear(const Tensor &x, void *weight, int64_t n, int64_t across, const xp
                              .out = {out.mutable_data_ptr(), 0, n, 1},
                              .alpha = openxpu::scalar_of(int64_t{1}),
                              .beta = openxpu::scalar_of(int64_t{0})};
-    openxpu::check_product(xpu_gemm_quantised(openxpu::current_stream(x), &args, nullptr, &q));
+    openxpu::check_product(xpu_gemm_quantized(openxpu::current_stream(x), &args, nullptr, &q));
     return out;
 }
 
 // Eight 4-bit elements per int32, lowest bits first; groups of `group` along k.
-Tensor int4_linear(const Tensor &x, const Tensor &w, int64_t group, xpu_quantised q) {
+Tensor int4_linear(const Tensor &x, const Tensor &w, int64_t group, xpu_quantized q) {
     check_activation(x, w, at::kInt);
     TORCH_CHECK(group > 0, "expected qGroupSize to be positive, got ", group);
     TORCH_CHECK(w.size(1) * 8 == x.size(1), "expected w to have ", x.size(1) / 8, " columns for x of ",
@@ -93,7 +93,7 @@ struct Scales {
     int64_t row_stride = 0, column_stride = 0;
     Tensor whole = {}; // of the whole operand, if there is one
 };
-xpu_quantised quantised(const Tensor &t, const Scales &s) {
+xpu_quantized quantized(const Tensor &t, const Scales &s) {
     return {.dtype = openxpu::dtype_of(t),
             .scale_dtype = openxpu::dtype_of(s.scale),
             .scale = openxpu::input_data(s.scale),
@@ -154,7 +154,7 @@ void multiply(const Tensor &a, const Tensor &b, const Scales &scale_a, const Sca
     const int64_t packed = is_packed(a) ? 2 : 1;
     check_device("a scale", scale_a.scale, a);
     check_device("a scale", scale_b.scale, a);
-    const auto qa = quantised(a, scale_a), qb = quantised(b, scale_b);
+    const auto qa = quantized(a, scale_a), qb = quantized(b, scale_b);
     xpu_gemm_args args{.dtype = openxpu::dtype_of(out),
                        .batch = 1,
                        .m = a.size(0),
@@ -173,7 +173,7 @@ void multiply(const Tensor &a, const Tensor &b, const Scales &scale_a, const Sca
         args.c = {openxpu::input_data(addend), 0, 0, 1};
     }
     if (out.numel() == 0) return;
-    openxpu::check_product(xpu_gemm_quantised(openxpu::current_stream(a), &args, &qa, &qb));
+    openxpu::check_product(xpu_gemm_quantized(openxpu::current_stream(a), &args, &qa, &qb));
 }
 
 // Also converts to dtypes that products can't write: float8, with its own scale.
@@ -396,10 +396,10 @@ void check_group_scale(const char *name, const Grouped &g, int64_t groups, int64
 // for the group sizes.
 Tensor multiply_at_once(const openxpu::Groups &groups, const Grouped &left, const Grouped &right) {
     const bool along_k = groups.grouped == XPU_GROUPED_K;
-    const auto quantised = [&](const Grouped &g) {
+    const auto quantized = [&](const Grouped &g) {
         const Tensor &x = g.whole, &scale = g.scale;
         const bool is_left = g.is_left;
-        xpu_quantised q{.dtype = openxpu::dtype_of(x),
+        xpu_quantized q{.dtype = openxpu::dtype_of(x),
                         .scale_dtype = openxpu::dtype_of(scale),
                         .scale = openxpu::input_data(scale)};
         const int64_t line = scale.stride(-1);
@@ -416,7 +416,7 @@ Tensor multiply_at_once(const openxpu::Groups &groups, const Grouped &left, cons
         }
         return q;
     };
-    const xpu_quantised a = quantised(left), b = quantised(right);
+    const xpu_quantized a = quantized(left), b = quantized(right);
     Tensor out = groups.empty_result(at::kBFloat16);
     auto args = groups.args_for(out);
     if (is_packed(groups.a)) { // two to a byte along k
@@ -425,7 +425,7 @@ Tensor multiply_at_once(const openxpu::Groups &groups, const Grouped &left, cons
              {&args.a.batch_stride, &args.a.row_stride, &args.b.batch_stride, &args.b.column_stride})
             *stride *= 2;
     }
-    openxpu::check_product(xpu_gemm_grouped_quantised(openxpu::current_stream(out), &args, groups.grouped,
+    openxpu::check_product(xpu_gemm_grouped_quantized(openxpu::current_stream(out), &args, groups.grouped,
                                                       groups.ends(), &a, &b));
     return out;
 }
@@ -722,7 +722,7 @@ Tensor dyn_quant_matmul_4bit_xpu(const Tensor &inp, const Tensor &packed, int64_
     if (inp.size(0) == 0) return at::empty({0, out}, inp.options());
     const RoundedRows a = rounded_rows(inp.to(kFloat));
     const Tensor b = packed.narrow(0, 0, bytes).to(kByte), scale = packed.narrow(0, bytes, out * groups);
-    const xpu_quantised qa{.dtype = XPU_INT8,
+    const xpu_quantized qa{.dtype = XPU_INT8,
                            .scale_dtype = XPU_FLOAT32,
                            .zero_dtype = XPU_FLOAT32,
                            .scale = openxpu::input_data(a.scale),
@@ -730,7 +730,7 @@ Tensor dyn_quant_matmul_4bit_xpu(const Tensor &inp, const Tensor &packed, int64_
                            .group_rows = 1,
                            .scale_row_stride = 1,
                            .zero_row_stride = 1};
-    const xpu_quantised qb{.dtype = XPU_UINT4,
+    const xpu_quantized qb{.dtype = XPU_UINT4,
                            .scale_dtype = XPU_FLOAT32,
                            .middle = 8,
                            .scale = openxpu::input_data(scale),
@@ -749,7 +749,7 @@ Tensor dyn_quant_matmul_4bit_xpu(const Tensor &inp, const Tensor &packed, int64_
                              .out = {result.mutable_data_ptr(), 0, out, 1},
                              .alpha = openxpu::scalar_of(int64_t{1}),
                              .beta = openxpu::scalar_of(int64_t{0})};
-    openxpu::check_product(xpu_gemm_quantised(openxpu::current_stream(inp), &args, &qa, &qb));
+    openxpu::check_product(xpu_gemm_quantized(openxpu::current_stream(inp), &args, &qa, &qb));
     return result.to(inp.scalar_type());
 }
 

@@ -6,7 +6,7 @@
  * (quantized.h), what belongs to groups whose ends are in device memory: rows and matrices of no group are
  * not written; swizzled scales of rows, or of parts of rows, are stored group after group, each padded to
  * whole tiles; those of quantized_load.h. */
-#include "gemm/quantised_read.h"
+#include "gemm/quantized_read.h"
 
 static inline ushort8 narrow8_bf16(float8 v) {
     const uint8 u = as_uint8(v);
@@ -35,7 +35,7 @@ typedef struct cut_group {
     int next;
 } cut_group;
 /* Goes on to the group of line, or element, i; false where it is none's. */
-static inline bool go_on(__private cut_group *g, const dequantise_params *p, long i) {
+static inline bool go_on(__private cut_group *g, const dequantize_params *p, long i) {
     const long most = CUT == CUT_LINES ? p->lines : p->length;
     const long tile = CUT == CUT_LINES ? TILE_LINES : TILE_GROUPS * p->from.group_along;
     while (g->end <= i) {
@@ -47,13 +47,13 @@ static inline bool go_on(__private cut_group *g, const dequantise_params *p, lon
     return true;
 }
 /* Of element i of the line; NaN where there aren't as many scales. */
-static inline float scale_in_group(const dequantise_params *p, __private const cut_group *g, long line, long i) {
+static inline float scale_in_group(const dequantize_params *p, __private const cut_group *g, long line, long i) {
 #if CUT == CUT_LINES
     const long place = g->tiles * p->from.scale.across + scales_across(&p->from, line - g->begin);
     const long along = group_of(&p->from, i);
 #else
     const long tile = TILE_GROUPS * p->from.group_along, rows = (p->lines + TILE_LINES - 1) / TILE_LINES;
-    quantised_lines part = p->from;
+    quantized_lines part = p->from;
     part.scale.across = (g->end - g->begin + tile - 1) / tile * TILE_SCALES;
     const long place = g->tiles * rows * TILE_SCALES + scales_across(&part, line);
     const long along = group_of(&p->from, i - g->begin);
@@ -65,7 +65,7 @@ static inline float scale_in_group(const dequantise_params *p, __private const c
 #define SCALE_AT(i) scale_of(&p.from, scales, group_of(&p.from, i))
 #endif
 #if CUT == CUT_ALONG
-/* Have neighbours one scale? */
+/* Have neighbors one scale? */
 #define ARE_ALIKE(i, count) (SHARED && group.end >= (i) + (count) && ((i) - group.begin) % 8 == 0)
 #define GO_ON(i) go_on(&group, &p, i)
 #else
@@ -73,7 +73,7 @@ static inline float scale_in_group(const dequantise_params *p, __private const c
 #define GO_ON(i) true
 #endif
 
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void dequantise(const dequantise_params p) {
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void dequantize(const dequantize_params p) {
     const long spans = (p.length + p.span - 1) / p.span, g = XPU_GROUP(0);
     const long line = g / spans % p.lines, b = g / spans / p.lines;
     const long begin = g % spans * p.span, end = min(p.length, begin + p.span), across = line / p.from.group_across;

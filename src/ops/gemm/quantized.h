@@ -1,33 +1,33 @@
 /* A quantized operand of a product from the kernels' point of view. */
-#ifndef OPS_QUANTISED_H
-#define OPS_QUANTISED_H
+#ifndef OPS_QUANTIZED_H
+#define OPS_QUANTIZED_H
 
-#include "kernels/gemm/quantised.h"
+#include "kernels/gemm/quantized.h"
 #include "ops/kernel.h"
 #include "xpu/ops/gemm.h"
 
 /* Rows (or columns) of elements along the dimension in which they are, or will be, contiguous. */
-typedef struct quantised_operand {
-    const xpu_quantised *q;
-    quantised_lines lines;
+typedef struct quantized_operand {
+    const xpu_quantized *q;
+    quantized_lines lines;
     int64_t count, length;
     bool by_columns; /* lines are columns */
     int cut;         /* what belongs to groups: CUT_… of kernels/gemm/quantized.h */
     int64_t groups;
     const int32_t *ends; /* device memory: ends of the groups */
-} quantised_operand;
+} quantized_operand;
 
 /* Are aligned runs of eight elements contiguous, with one scale and zero point each? */
-bool quantised_has_octets(const quantised_operand *o);
-int quantised_bits(const quantised_operand *o); /* of an element */
+bool quantized_has_octets(const quantized_operand *o);
+int quantized_bits(const quantized_operand *o); /* of an element */
 /* log2 of the number of such runs that share scale and zero point, at most 3; and log2 of the rows' alignment
  * in units of 2 bytes, at most 3. */
-int quantised_octets_alike(const quantised_operand *o);
-int quantised_line_bytes(const quantised_operand *o);
+int quantized_octets_alike(const quantized_operand *o);
+int quantized_line_bytes(const quantized_operand *o);
 /* Do its rows satisfy the rules of 2D block reads, and do 32 contiguous elements share scale and zero point?
  */
-bool quantised_has_blocks(const quantised_operand *o);
+bool quantized_has_blocks(const quantized_operand *o);
 /* Adds its build options (kernels/gemm/quantized_load.h). */
-void quantised_spec(kernel_spec *spec, const quantised_operand *o);
+void quantized_spec(kernel_spec *spec, const quantized_operand *o);
 
 #endif

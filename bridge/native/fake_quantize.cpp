@@ -40,7 +40,7 @@ void check_range(int64_t quant_min, int64_t quant_max) {
     TORCH_CHECK(quant_min <= quant_max, "`quant_min` should be less than or equal to `quant_max`.");
     for (int64_t limit : {quant_min, quant_max})
         TORCH_CHECK_NOT_IMPLEMENTED(limit == static_cast<int32_t>(limit),
-                                    "fake quantisation on xpu is to integers of up to 32 bits, got ", limit);
+                                    "fake quantization on xpu is to integers of up to 32 bits, got ", limit);
 }
 void check_zero_point(bool within) {
     TORCH_CHECK(within, "`zero_point` must be between `quant_min` and `quant_max`.");
@@ -63,9 +63,9 @@ Tensor along(const Tensor &channels, const Tensor &self, int64_t axis) {
 }
 
 // Where `enabled` is undefined the zero points are fractions.
-Result fake_quantise(const Tensor &self, const Tensor &scale, const Tensor &zero_point, const Tensor &enabled,
+Result fake_quantize(const Tensor &self, const Tensor &scale, const Tensor &zero_point, const Tensor &enabled,
                      int64_t quant_min, int64_t quant_max, bool in_float) {
-    TORCH_CHECK(isFloatingType(self.scalar_type()), "fake quantisation takes floating-point numbers, got ",
+    TORCH_CHECK(isFloatingType(self.scalar_type()), "fake quantization takes floating-point numbers, got ",
                 self.scalar_type());
     Tensor out = at::empty_like(self), mask = at::empty_like(self, kBool);
     TensorIteratorConfig config;
@@ -82,10 +82,10 @@ Result fake_quantise(const Tensor &self, const Tensor &scale, const Tensor &zero
     // Not in a half type, to which scales would be rounded.
     const auto compute = self.scalar_type() == kDouble ? kDouble : kFloat;
     if (enabled.defined())
-        pointwise(iter, compute, XPU_POINTWISE_FAKE_QUANTISE,
+        pointwise(iter, compute, XPU_POINTWISE_FAKE_QUANTIZE,
                   {scalar_of(quant_min), scalar_of(quant_max), scalar_of(int64_t{in_float})});
     else
-        pointwise(iter, compute, XPU_POINTWISE_FAKE_QUANTISE_FRACTION,
+        pointwise(iter, compute, XPU_POINTWISE_FAKE_QUANTIZE_FRACTION,
                   {scalar_of(quant_min), scalar_of(quant_max)});
     return {out, mask};
 }
@@ -104,7 +104,7 @@ Gradients gradients(const Tensor &grad, const Tensor &self, const Tensor &scale,
                     .add_const_input(scale)
                     .add_const_input(zero_point)
                     .build();
-    pointwise(iter, kFloat, XPU_POINTWISE_FAKE_QUANTISE_BACKWARD,
+    pointwise(iter, kFloat, XPU_POINTWISE_FAKE_QUANTIZE_BACKWARD,
               {scalar_of(quant_min), scalar_of(quant_max), scalar_of(grad_factor)});
     return {of_self, of_scale, of_zero};
 }
@@ -137,7 +137,7 @@ Result fake_quantize_per_tensor_affine_cachemask_xpu(const Tensor &self, double 
                                                      int64_t quant_min, int64_t quant_max) {
     check_range(quant_min, quant_max);
     check_zero_point(zero_point >= quant_min && zero_point <= quant_max);
-    return fake_quantise(self, at::full({}, scale, self.options().dtype(kFloat)),
+    return fake_quantize(self, at::full({}, scale, self.options().dtype(kFloat)),
                          at::full({}, zero_point, self.options().dtype(kInt)), always(), quant_min, quant_max,
                          true);
 }
@@ -147,7 +147,7 @@ Result fake_quantize_per_tensor_affine_cachemask_tensor_qparams_xpu(const Tensor
                                                                     const Tensor &fake_quant_enabled,
                                                                     int64_t quant_min, int64_t quant_max) {
     check_range(quant_min, quant_max);
-    return fake_quantise(self, one_of("scale", scale), one_of("zero_point", zero_point).to(kInt),
+    return fake_quantize(self, one_of("scale", scale), one_of("zero_point", zero_point).to(kInt),
                          one_of("fake_quant_enabled", fake_quant_enabled), quant_min, quant_max, true);
 }
 
@@ -166,7 +166,7 @@ Result fake_quantize_per_channel_affine_cachemask_xpu(const Tensor &self, const 
         const auto [lowest, highest] = at::aminmax(zero_point);
         check_zero_point(lowest.item<int>() >= quant_min && highest.item<int>() <= quant_max);
     }
-    return fake_quantise(self, along(scale, self, axis), along(zero_point, self, axis),
+    return fake_quantize(self, along(scale, self, axis), along(zero_point, self, axis),
                          is_fraction ? Tensor() : always(), quant_min, quant_max, false);
 }
 
