@@ -43,7 +43,7 @@ build: setup  ## build libxpu and the bridge, and put openxpu into .venv
 	$(BIN)/cmake --build build
 	$(BIN)/python tools/link_package.py
 
-run: build  ## run the main job on xpu, its models compiled, and with weights of fewer bits
+run: build  ## run the main job on xpu, its models compiled, and with quantized weights
 	$(BIN)/python examples/python/main_job.py
 	$(BIN)/python examples/python/compiled.py
 	$(BIN)/python examples/python/low_precision.py
@@ -51,6 +51,9 @@ run: build  ## run the main job on xpu, its models compiled, and with weights of
 
 run-distributed: build  ## two processes train a vision transformer, with DDP and with fully_shard
 	OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 2 examples/python/distributed.py
+
+check: build  ## after a change: lint what changed, the C tests without kernels, a case of each family (3 minutes)
+	$(BIN)/python tests/legs.py check
 
 # every leg runs, those that fail are listed at the end; `tests/legs.py --list` names them
 test: build  ## run the tests (with what it installs and builds some 50 minutes of two cores)
@@ -91,4 +94,4 @@ wheel: setup  ## build a wheel into dist/
 clean:  ## remove what was built
 	rm -rf build dist
 
-.PHONY: help docs setup build run test test-all test-torch test-intel bench lint format wheel clean
+.PHONY: help docs setup build run check test test-all test-torch test-intel bench lint format wheel clean

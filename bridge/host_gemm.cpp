@@ -20,7 +20,7 @@
 #include <climits>
 #include <utility>
 
-#include "host_halves.h"
+#include "host_gemm_bf16.h"
 #include "host_memory.h"
 #include "xpu/ops/gemm.h"
 #include "xpu/tuning.h"
@@ -139,8 +139,8 @@ bool has_onednn() {
 // measures the thresholds below. Products that stay with PyTorch's BLAS: small ones (oneDNN has a fixed
 // cost of 20 us), layouts that oneDNN would copy first, and few rows.
 bool suits_onednn(int device, const xpu_gemm_args &args) {
-    static const int rows = xpu_tuning_number("onednn_rows"), nn = xpu_tuning_number("onednn_from_nn"),
-                     nt = xpu_tuning_number("onednn_from_nt"), tn = xpu_tuning_number("onednn_from_tn");
+    static const int rows = xpu_tuning_index("onednn_rows"), nn = xpu_tuning_index("onednn_from_nn"),
+                     nt = xpu_tuning_index("onednn_from_nt"), tn = xpu_tuning_index("onednn_from_tn");
     const int64_t least_rows = xpu_tuning_value(device, rows), work = args.m * args.n * args.k;
     if (args.dtype != XPU_FLOAT32 || args.batch != 1 || args.m < least_rows || args.n < least_rows ||
         !is_one(args.alpha))
@@ -288,7 +288,7 @@ xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *args) {
 
 // bfloat16 operands, float32 result.
 void run_wide(xpu_stream *stream, const xpu_gemm_args &args) {
-    if (multiply_wide(args)) return;
+    if (multiply_brgemm(args)) return;
     const int device = xpu_stream_device(stream);
     const Shape sa = shape_of(args, args.a, args.m, args.k), sb = shape_of(args, args.b, args.k, args.n);
     const Shape so = shape_of(args, args.out, args.m, args.n);
@@ -299,7 +299,7 @@ void run_wide(xpu_stream *stream, const xpu_gemm_args &args) {
     multiply(device, args, a.to(c10::kFloat), b.to(c10::kFloat), {}, out);
 }
 
-xpu_status gemm_wide(xpu_stream *stream, const xpu_gemm_args *args) {
+xpu_status gemm_f32_output(xpu_stream *stream, const xpu_gemm_args *args) {
     try {
         run_wide(stream, *args);
         return XPU_SUCCESS;
@@ -308,7 +308,8 @@ xpu_status gemm_wide(xpu_stream *stream, const xpu_gemm_args *args) {
 
 [[maybe_unused]] const bool registered = [] {
     xpu_tuning_libraries("torch " TORCH_VERSION);
-    const xpu_host_provider provider{.gemm = gemm, .gemm_wide = has_wide_products() ? gemm_wide : nullptr};
+    const xpu_host_provider provider{.gemm = gemm,
+                                     .gemm_f32_output = has_bf16_gemm() ? gemm_f32_output : nullptr};
     return xpu_set_host_provider(&provider) == XPU_SUCCESS;
 }();
 

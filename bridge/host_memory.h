@@ -13,7 +13,7 @@
 #include "lower.h"
 #include "operands.h"
 #include "xpu/graph.h"
-#include "xpu/plans.h"
+#include "xpu/policy.h"
 
 namespace openxpu {
 
@@ -23,8 +23,8 @@ bool uses_host_kernels(c10::DeviceIndex device);
 
 // True for a CPU device with the CPU policy: PyTorch's CPU kernels then replace whole operators that have
 // libxpu kernels for GPUs.
-inline bool works_as_processor(c10::DeviceIndex device) {
-    return is_host_device(device) && xpu_plans_for_processor(device);
+inline bool works_as_cpu(c10::DeviceIndex device) {
+    return is_host_device(device) && xpu_uses_cpu_policy(device);
 }
 
 // True if PyTorch's CPU products and convolutions of this dtype are slower than converting to fp32 first:

@@ -8,7 +8,7 @@
 #include "interpreter.h"
 #include "memory_settings.h"
 #include "profiler.h"
-#include "team.h"
+#include "thread_pool.h"
 
 namespace openxpu {
 
@@ -22,7 +22,7 @@ namespace {
 [[maybe_unused]] const bool started = [] {
     register_allocators();
     register_memory_settings();
-    register_host_team();
+    register_host_thread_pool();
     register_profiler();
     force_fallbacks();
     return true;

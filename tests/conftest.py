@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
-import zlib
 from pathlib import Path
 
 import pytest
@@ -15,19 +13,31 @@ if (SOURCE / "openxpu" / "_bridge.so").exists():
     sys.path.insert(0, str(SOURCE))
 
 import openxpu  # noqa: E402, F401  (puts the xpu device into PyTorch)
+import sampling  # noqa: E402
 
 
 @pytest.hookimpl(trylast=True)  # of what keywords leave
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With OPENXPU_TEST_EVERY=N each test runs with one in N of its parameters, at least one, picked by their names."""
+    """Leave out cases of parametrized tests (see sampling.py).
+
+    With OPENXPU_TEST_PAIRS=1 each test runs with enough of its cases to see every pair of parameters' values, with
+    OPENXPU_TEST_EVERY=N with one in N cases.
+    """
     every = int(os.environ.get("OPENXPU_TEST_EVERY", "1"))
+    by_pairs = os.environ.get("OPENXPU_TEST_PAIRS", "0") == "1"
+    if every == 1 and not by_pairs:
+        return
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     chosen: set[pytest.Item] = set()
     for cases in tests.values():
-        cases.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
-        chosen.update(cases[: math.ceil(len(cases) / every)])
+        names = [case.nodeid for case in cases]
+        if by_pairs and all(hasattr(case, "callspec") for case in cases):
+            kept = sampling.pairwise([tuple(case.callspec._idlist) for case in cases], names)
+            cases = [cases[i] for i in kept]
+            names = [case.nodeid for case in cases]
+        chosen.update(cases[i] for i in sampling.one_in(every, names))
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
 

@@ -1,4 +1,4 @@
-"""Runs suites of tests leg by leg: `legs.py test`, `legs.py all`, `legs.py intel`, or the names of legs.
+"""Runs suites of tests leg by leg: `legs.py check`, `test`, `all`, `intel`, or the names of legs.
 
 Every leg runs, whatever became of those before it; what failed is listed at the end, and the exit status is then 1. A
 leg's output goes to the terminal and to build/legs/NAME.log. A leg is skipped when its command ends with status 77,
@@ -31,16 +31,23 @@ BUDGET = 2 * 20 * 60  # seconds of processor time
 LIMIT = 3 * 3600  # seconds, after which a leg hangs
 
 PYTEST = "OMP_WAIT_POLICY=passive .venv/bin/python -m pytest -q -n 2 --dist worksteal --timeout 600"
+PAIRS = "OPENXPU_TEST_PAIRS=1"  # of parameters: see tests/sampling.py
 ALL_SAMPLES = f"OPENXPU_TEST_ALL=1 {PYTEST.replace('600', '3600')}"
 UNITS = "build/tests/c/test_"
 
+CHECK = {
+    "lint-changed": "tools/lint.sh --changed",
+    "c-units": "ctest --test-dir build -j 2 -L fake --output-on-failure",
+    "families": f"{PYTEST} tests/check",
+}
 TEST = {
     "lint": "make -s lint",
     "c": "ctest --test-dir build -j 2 --output-on-failure",
-    "ops": f"OPENXPU_POISON=ff {PYTEST} tests/ops",
-    "python": f"{PYTEST} tests/python",
-    "tile": f"{PYTEST} tests --ignore tests/ops --ignore tests/python",
+    "ops": f"{PAIRS} OPENXPU_POISON=ff {PYTEST} tests/ops",
+    "python": f"{PAIRS} {PYTEST} tests/python",
+    "tile": f"{PAIRS} {PYTEST} tests --ignore tests/ops --ignore tests/python",
 }
+FULL = {name: command.removeprefix(f"{PAIRS} ") for name, command in TEST.items()}
 LONG = {
     "docs": "make -s docs",
     "address-sanitizer": "tests/sanitize.sh address",
@@ -62,7 +69,7 @@ LONG = {
     "conv-fma": f"OPENXPU_MATRIX=fma {UNITS}conv 80",
     "attention-fma": f"OPENXPU_MATRIX=fma {UNITS}attention 60",
     "matrix-xmx": f"OPENXPU_MATRIX=xmx {UNITS}matrix 1000",
-    "matrix-xmx-pvc": f"OPENXPU_MATRIX=xmx OPENXPU_BUILD_OPTIONS=-DWITHOUT_OFFSETS {UNITS}matrix",
+    "matrix-xmx-pvc": f"OPENXPU_MATRIX=xmx OPENXPU_BUILD_OPTIONS=-DNO_BLOCK_OFFSETS {UNITS}matrix",
     "matrix-xmx8": f"OPENXPU_MATRIX=xmx8 {UNITS}matrix 500",
     "matrix-fma": f"OPENXPU_MATRIX=fma {UNITS}matrix 1000",
     "matrix-dot": f"OPENXPU_MATRIX=dot {UNITS}matrix 500",
@@ -79,8 +86,8 @@ LONG = {
     "samples-rest": f"{ALL_SAMPLES} tests/python/test_adding.py tests/ops/test_gpu_plans.py tests/python/test_decoding.py",
 }
 INTEL = {f"intel-{part}": f"tests/intel/run.sh {part}" for part in ("kernels", "matrix", "corpus", "driver")}
-SUITES = {"test": TEST, "all": TEST | LONG, "intel": INTEL}
-LEGS = TEST | LONG | INTEL
+SUITES = {"check": CHECK, "test": TEST, "all": FULL | LONG, "intel": INTEL}
+LEGS = CHECK | TEST | LONG | INTEL
 
 
 @dataclass(frozen=True)

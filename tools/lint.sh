@@ -1,19 +1,32 @@
 #!/usr/bin/env bash
-# Formatters, linters and the layer check; --fix formats in place.
+# lint.sh [--fix | --changed]: formatters, linters and the layer check. --fix formats in place; --changed looks only at
+# files that differ from origin/main (or from HEAD, without such a branch).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${VENV:-.venv}/bin
-mapfile -t c_files < <(git ls-files 'src/*.c' 'src/*.h' 'include/*.h' 'bridge/*.c' 'bridge/*.cpp' 'bridge/*.h' 'tests/c/*.c' 'tests/races/*.c' 'tests/python/*.cpp' 'examples/*.c' 'examples/*.cpp')
+c_patterns=('src/*.c' 'src/*.h' 'include/*.h' 'bridge/*.c' 'bridge/*.cpp' 'bridge/*.h' 'tests/c/*.c' 'tests/races/*.c'
+    'tests/python/*.cpp' 'examples/*.c' 'examples/*.cpp')
+python=(.)
+if [ "${1:-}" = --changed ]; then
+    base=$(git merge-base HEAD origin/main 2> /dev/null || git rev-parse HEAD)
+    mapfile -t c_files < <(git diff --name-only --diff-filter=d "$base" -- "${c_patterns[@]}")
+    mapfile -t python < <(git diff --name-only --diff-filter=d "$base" -- '*.py')
+else
+    mapfile -t c_files < <(git ls-files "${c_patterns[@]}")
+fi
 if [ "${1:-}" = --fix ]; then
-    [ ${#c_files[@]} = 0 ] || "$bin/clang-format" -i "${c_files[@]}"
+    "$bin/clang-format" -i "${c_files[@]}"
     "$bin/ruff" format -q .
     "$bin/ruff" check -q --fix .
     exit
 fi
 status=0
-"$bin/clang-format" --dry-run --Werror "${c_files[@]}" || status=1
-"$bin/ruff" check -q . || status=1
-"$bin/ruff" format -q --check . || status=1
-"$bin/mypy" || status=1
+[ ${#c_files[@]} = 0 ] || "$bin/clang-format" --dry-run --Werror "${c_files[@]}" || status=1
+if [ ${#python[@]} -gt 0 ]; then
+    "$bin/ruff" check -q "${python[@]}" || status=1
+    "$bin/ruff" format -q --check "${python[@]}" || status=1
+    "$bin/mypy" || status=1
+fi
 "$bin/python" tools/check_layers.py || status=1
+"$bin/python" tools/check_words.py || status=1
 exit $status

@@ -55,8 +55,8 @@ static void forget(weight w) {
     check(xpu_free(w.data));
     if (w.scale) check(xpu_free(w.scale)), check(xpu_free(w.zero));
 }
-static xpu_quantized form_of(weight w, int64_t n) {
-    return (xpu_quantized){.dtype = XPU_INT4,
+static xpu_quant_params form_of(weight w, int64_t n) {
+    return (xpu_quant_params){.dtype = XPU_INT4,
                            .group_rows = GROUP,
                            .group_columns = 1,
                            .scale = w.scale,
@@ -80,7 +80,7 @@ static void product(kind what, bool is_int4, const int64_t *parts, int64_t k, co
     args.a = (xpu_matrix){x, 0, k, 1}, args.out = (xpu_matrix){out, 0, parts[0], 1};
     if (what == ADDED) args.combine = XPU_COMBINE_ADD, args.other = args.out;
     if (what == GATED) args.epilogue = XPU_EPILOGUE_SILU;
-    xpu_quantized form[3];
+    xpu_quant_params form[3];
     xpu_gemm_part part[3];
     const int count = what == CACHED ? 3 : what == GATED ? 2 : 1;
     for (int i = 0; i < count; i++) {
@@ -88,15 +88,15 @@ static void product(kind what, bool is_int4, const int64_t *parts, int64_t k, co
         part[i] =
             (xpu_gemm_part){.b = {w[i].data, 0, 1, k}, .quantized = is_int4 ? &form[i] : NULL, .n = parts[i]};
     }
-    xpu_joined joined = {.count = count, .part = part, .gated = what == GATED, .eps = 1e-6};
+    xpu_gemm_fusion joined = {.count = count, .part = part, .gated = what == GATED, .eps = 1e-6};
     if (what == CACHED || what == GATED) joined.norm = norm;
     if (what == CACHED) {
         const xpu_kv_cache cache = {NULL, 0, keys * DEPTH, DEPTH};
-        xpu_cached cached = {
+        xpu_qkv_rope cached = {
             .depth = DEPTH, .cos = angles, .sin = angles, .first_sign = -1, .position = position};
         cached.length = keys, cached.keys = cached.values = cache;
         cached.keys.data = caches[0], cached.values.data = caches[1];
-        check(xpu_gemm_cached(stream, &args, &joined, &cached, NULL));
+        check(xpu_gemm_qkv_rope(stream, &args, &joined, &cached, NULL));
     } else if (what == PLAIN && !is_int4) {
         args.b = part[0].b;
         check(xpu_gemm(stream, &args));
@@ -104,7 +104,7 @@ static void product(kind what, bool is_int4, const int64_t *parts, int64_t k, co
         args.b = part[0].b;
         check(xpu_gemm_quantized(stream, &args, NULL, &form[0]));
     } else
-        check(xpu_gemm_joined(stream, &args, &joined));
+        check(xpu_gemm_fused(stream, &args, &joined));
 }
 
 /* Of one query an item; `mask` may be NULL. */

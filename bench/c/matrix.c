@@ -89,7 +89,7 @@ static double error(xpu_stream *stream, xpu_dtype dtype, const xpu_gemm_args *ar
 }
 
 /* Seconds of a call, the best of three rounds. */
-static double seconds_of(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantized *b) {
+static double seconds_of(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quant_params *b) {
     const double work = 2.0 * (double)args->m * (double)args->n * (double)args->k;
     const int calls = work < 1e11 ? 50 : 10;
     double best = 1e30;
@@ -103,7 +103,7 @@ static double seconds_of(xpu_stream *stream, const xpu_gemm_args *args, const xp
     return best;
 }
 
-/* A product with weights in fewer bits, beside the same of `dtype`, and its error beside the sums of what they stand
+/* A product with quantized weights, beside the same of `dtype`, and its error beside the sums of what they stand
  * for. */
 static void weights(xpu_stream *stream, xpu_dtype dtype, xpu_dtype stored, int64_t m, int64_t n, int64_t k) {
     const int bits = xpu_dtype_bits(stored);
@@ -127,7 +127,7 @@ static void weights(xpu_stream *stream, xpu_dtype dtype, xpu_dtype stored, int64
     args.a = (xpu_matrix){a, 0, k, 1}, args.b = (xpu_matrix){plain, 0, 1, k}, args.out = (xpu_matrix){out, 0, n, 1};
     const double by_plain = seconds_of(stream, &args, NULL);
     args.b.data = b;
-    const xpu_quantized q = {.dtype = stored,
+    const xpu_quant_params q = {.dtype = stored,
                              .group_rows = bits == 4 ? 128 : 0,
                              .group_columns = 1,
                              .scale = scale,

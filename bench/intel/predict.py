@@ -3,11 +3,11 @@
 A loop's multiplications keep the unit of a vector engine for 8 or 16 clocks each, its other instructions the engine's
 issue for one; threads of other teams go on meanwhile, so that a step takes the larger of both, or the time in which
 the caches bring what it reads, if that is longer; all together take the time of the memory at least. The tile of each
-problem, and into how many slices k is cut, are those that take least; of units of 16 lanes all tiles have the loop of
+problem, and into how many slices k is cut, are those that take least; of XMX with SIMD16 all tiles have the loop of
 the largest. What the caches give are guesses that stand in `DEVICES`, clocks and memory are what Intel states; nothing
 is measured.
 
-Units of 8 lanes read local memory: a step takes as long as that takes to bring and to keep what the loop moves, if that
+XMX with SIMD8 read local memory: a step takes as long as that takes to bring and to keep what the loop moves, if that
 is longer.
 """
 
@@ -56,7 +56,7 @@ TILES = ((256, 32), (128, 8), (64, 2))  # of 16 lanes: sides, and teams of 32 x 
 # of 8 lanes; convolutions haven't got the first
 SIZES = ("256x160", "128x128", "128x192", "64x192", "256x64", "64x64")
 LOCAL = re.compile(r"\b(load|store)\.slm\.d(\d+)(?:x(\d+)(t?))?\S*\s+\((\d+)\|")
-LOCAL_BYTES = 128 << 10  # of a core with units of 8 lanes
+LOCAL_BYTES = 128 << 10  # of a core whose XMX is SIMD8
 LAUNCH = 6000  # clocks that another launch takes
 FIRST_STEP = 2000  # clocks until a group's first numbers are there
 PRODUCT = 4096  # m, n and k
@@ -87,7 +87,7 @@ def loop_of(kernel: matrix.Kernel, body: list[str]) -> Loop:
             local[found[1]] += wide if found[4] else wide * int(found[5])
     m, n, *teams = (
         int(number[1]) if (number := re.search(rf"-D{name}=(\d+)", kernel.request)) else 0
-        for name in ("TILE_M", "TILE_N", "TEAMS_M", "TEAMS_N")
+        for name in ("TILE_M", "TILE_N", "SUBGROUPS_M", "SUBGROUPS_N")
     )
     if matrix.OF_8_LANES == kernel.products and m:  # a step's, of which some teams may keep less than others
         local["store"] = max(local["store"], (m + n) * 64 // math.prod(teams))
@@ -180,14 +180,14 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ["OPENXPU_CACHE"] = "0"
     library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))
-    of_8_lanes = {k.label: k for k in matrix.products() if "MATRIX_SQUARES" in k.request}
+    of_8_lanes = {k.label: k for k in matrix.products() if "MATRIX_XMX8" in k.request}
     kernels = [
         k
         for k in matrix.products()
         if k.units
         and k.label.startswith(
             "{}x{} ".format(*matrix.MAIN)
-            if "MATRIX_SQUARES" not in k.request
+            if "MATRIX_XMX8" not in k.request
             else SIZES[1]
             if "convolution" in k.label
             else SIZES[0]

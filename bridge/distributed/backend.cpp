@@ -62,19 +62,19 @@ void end_collectives() {
 
 } // namespace
 
-CollectiveBackend::CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier,
+CollectiveBackend::CollectiveBackend(c10::intrusive_ptr<c10d::Backend> transport,
                                      c10::intrusive_ptr<c10d::Store> store,
                                      c10::intrusive_ptr<CollectiveOptions> options, Connect connect)
-    : Backend(carrier->getRank(), carrier->getSize()), carrier_(std::move(carrier)), store_(store),
+    : Backend(transport->getRank(), transport->getSize()), transport_(std::move(transport)), store_(store),
       options_(std::move(options)), connect_(std::move(connect)), process_(getpid()),
       refuses_nan_(c10d::getCvarBool({"TORCH_XCCL_NAN_CHECK", "TORCH_NCCL_NAN_CHECK"}, false)),
-      takes_cpu_(carrier_->getBackendName() == "mpi"),
+      takes_cpu_(transport_->getBackendName() == "mpi"),
       memory_(takes_cpu_ || size_ == 1 || !SharedMemory::is_wanted()
                   ? nullptr
-                  : std::make_shared<SharedMemory>(rank_, size_, most_said(size_), options_->timeout)),
+                  : std::make_shared<SharedMemory>(rank_, size_, max_header_bytes(size_), options_->timeout)),
       waiter_(std::make_unique<Waiter>()), starter_(std::make_unique<Waiter>()),
       dumps_(Dumps::make(store, global_ranks()[static_cast<size_t>(rank_)])), id_(backends_made++),
-      board_(std::move(store), rank_, size_) {
+      failure_log_(std::move(store), rank_, size_) {
     const std::lock_guard guard(backends_lock);
     if (!usual_end) usual_end = std::set_terminate(end_collectives);
 }
@@ -88,7 +88,7 @@ void CollectiveBackend::release_resources() {
 CollectiveBackend::~CollectiveBackend() {
     if (memory_) memory_->leave();
     // Its threads may hold locks that its end would wait for.
-    if (!given_up_.empty()) c10::intrusive_ptr<c10d::Backend>(carrier_).release();
+    if (!given_up_.empty()) c10::intrusive_ptr<c10d::Backend>(transport_).release();
 }
 
 uint64_t CollectiveBackend::bytes_through_memory() const { return memory_ ? memory_->sent() : 0; }
@@ -210,9 +210,9 @@ std::string CollectiveBackend::explain(const CollectiveWork &work, const std::st
     if (!first_failure_.empty()) return text + ". Before that: " + first_failure_;
     std::string others;
     if (is_known && work.is_between_two()) // others have no part in it, and go on
-        board_.tell_failure(work.number(), work.what());
+        failure_log_.record_failure(work.number(), work.what());
     else if (size_ > 1)
-        others = board_.failure(work.number(), work.what());
+        others = failure_log_.failure(work.number(), work.what());
     if (!others.empty()) text += ". Of the other ranks: " + others;
     return first_failure_ = text;
 }
@@ -253,9 +253,9 @@ void CollectiveBackend::give_up(const std::string &reason, bool explains) {
     for (const auto &weak : works)
         if (auto work = weak.lock())
             if (!work->c10d::Work::isCompleted()) left.push_back(std::move(work));
-    for (const auto &work : left) work->leave_carrier(); // at once: to explain takes seconds
+    for (const auto &work : left) work->abandon_transport(); // at once: to explain takes seconds
     for (const auto &work : left) {
-        const auto differs = work->misfit_so_far();
+        const auto differs = work->mismatch_so_far();
         const auto &why = differs.empty() ? reason : differs;
         work->fail(explains ? explain(*work, why) : why);
     }
@@ -274,7 +274,7 @@ c10d::ErrorType CollectiveBackend::getError() {
 
 void CollectiveBackend::abort() {
     give_up("it was aborted");
-    carrier_->abort();
+    transport_->abort();
 }
 
 void CollectiveBackend::shutdown() {
@@ -282,7 +282,7 @@ void CollectiveBackend::shutdown() {
         const std::lock_guard guard(lock_);
         if (!given_up_.empty()) return;
     }
-    carrier_->shutdown();
+    transport_->shutdown();
 }
 
 // --- carrying ---
@@ -339,7 +339,7 @@ void check_reduction(const char *title, const ReduceOp &reduction, const Tensor 
                     " on complex tensors");
         TORCH_CHECK(!tensor.is_sparse(), title, ": sparse complex tensors are not reduced");
     } else {
-        TORCH_CHECK_TYPE(is_carried(type), title,
+        TORCH_CHECK_TYPE(is_transportable(type), title,
                          ": Input tensor data type is not supported for XCCL process group: ", type);
         TORCH_CHECK_TYPE(type != at::kBool || reduction.op_ != ReduceOp::AVG,
                          "Cannot use ReduceOp.AVG with boolean inputs");
@@ -394,9 +394,9 @@ std::shared_ptr<Recording> CollectiveBackend::record_call(const Collective &coll
     return recording;
 }
 
-// Waits until all ranks say that they do the same, since the carrier doesn't find out.
+// Waits until all ranks say that they do the same, since the transport doesn't find out.
 void CollectiveBackend::agree(CollectiveWork &work, const Exchange &said) {
-    const auto exchange = c10::make_intrusive<ExchangeWork>(carrier_, said, memory_);
+    const auto exchange = c10::make_intrusive<ExchangeWork>(transport_, said, memory_);
     work.follow(exchange, {.exchange = exchange});
     std::string why;
     try {
@@ -408,7 +408,7 @@ void CollectiveBackend::agree(CollectiveWork &work, const Exchange &said) {
     C10_THROW_ERROR(DistBackendError, explain(work, why));
 }
 
-// Who waits for all of it can as well wait for what it gives. The carrier's own begin at once. NVIDIA's
+// Who waits for all of it can as well wait for what it gives. The transport's own begin at once. NVIDIA's
 // driver does copies after all that any queue was given before them: there it pays to wait, and give no more
 // meanwhile.
 static bool is_read_at_once(const Collective &collective, c10::Device device) {
@@ -509,20 +509,21 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
     said.number = work->number();
     said.what = work->what();
     said.alike = work->alike();
-    said.tells_sizes = collective.alike == Collective::nobodys;
+    said.announces_sizes = collective.alike == Collective::nobodys;
     WorkPtr carried;
     try {
         if (!collective.is_straight && !collective.is_between_two) agree(*work, said);
         carried = issue(sources, targets, transfer);
     } catch (const c10::Error &error) { // the others wait, and find this when their time is over
-        board_.tell_failure(work->number(), c10::str(work->what(), ": ", error.what_without_backtrace()));
+        failure_log_.record_failure(work->number(),
+                                    c10::str(work->what(), ": ", error.what_without_backtrace()));
         throw;
     } catch (const std::exception &error) { // Gloo's own, of a rank that is gone
         C10_THROW_ERROR(DistBackendError, explain(*work, error.what()));
     }
     if (recording) recording->begun(transfer.exchange ? transfer.exchange->timeout() : c10d::kUnsetTimeout);
     if (averages && !is_scaled)
-        transfer.finish.push_back([sums = transfer.results, size = size_] { // the carrier has sums only
+        transfer.finish.push_back([sums = transfer.results, size = size_] { // the transport has sums only
             for (auto sum : sums) {
                 if (sum.is_floating_point())
                     sum.div_(size);
@@ -539,12 +540,12 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
             is_awaited = false;
         }
     }
-    if (work->goes_on_when_heard())
+    if (work->continues_after_header())
         work->wait_aside();
     else if (collective.is_straight && is_awaited && !PyGILState_Check())
         work->wait_here();
     else if (collective.is_straight && work->claim())
-        waiter_->add([work] { work->wait_for_carrier(kNoTimeout, true); });
+        waiter_->add([work] { work->wait_for_transport(kNoTimeout, true); });
     return work;
 }
 

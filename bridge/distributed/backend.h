@@ -13,7 +13,7 @@
 #include <mutex>
 #include <set>
 
-#include "board.h"
+#include "failure_log.h"
 
 namespace openxpu {
 
@@ -32,10 +32,10 @@ class Recording;
 class SharedMemory;
 class Waiter;
 
-// The dtypes that the carrier, Gloo, knows. Others it can move, as bytes.
-bool is_carried(c10::ScalarType type);
+// The dtypes that the transport, Gloo, knows. Others it can move, as bytes.
+bool is_transportable(c10::ScalarType type);
 
-// A copy that is due when the carrier is done.
+// A copy that is due when the transport is done.
 struct Return {
     at::Tensor to, from;
 };
@@ -46,7 +46,7 @@ struct Passing {
     TensorLists gathered = {};
 };
 
-// What a process group is asked for: c10d's options, of which the timeout counts for the carrier, too.
+// What a process group is asked for: c10d's options, of which the timeout counts for the transport, too.
 struct CollectiveOptions : c10d::Backend::Options {
     explicit CollectiveOptions(bool is_high_priority_stream = false)
         : Options("xccl"), is_high_priority_stream(is_high_priority_stream) {}
@@ -61,7 +61,7 @@ class CollectiveBackend final : public c10d::Backend {
         const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
         const c10::intrusive_ptr<CollectiveOptions> &options)>;
 
-    CollectiveBackend(c10::intrusive_ptr<c10d::Backend> carrier, c10::intrusive_ptr<c10d::Store> store,
+    CollectiveBackend(c10::intrusive_ptr<c10d::Backend> transport, c10::intrusive_ptr<c10d::Store> store,
                       c10::intrusive_ptr<CollectiveOptions> options, Connect connect);
     ~CollectiveBackend() override;
     void release_resources() override; // nobody has it any more
@@ -71,7 +71,7 @@ class CollectiveBackend final : public c10d::Backend {
     c10::intrusive_ptr<CollectiveOptions> options() const { return options_; }
     void setTimeout(std::chrono::milliseconds timeout) override {
         options_->timeout = timeout;
-        carrier_->setTimeout(timeout);
+        transport_->setTimeout(timeout);
         set_memory_timeout(timeout);
     }
     // Gloo itself can split, too, but reads past the end of its list of ranks where that is empty.
@@ -85,7 +85,7 @@ class CollectiveBackend final : public c10d::Backend {
     // others may have ended. There is nothing to end first (`flags`): the group may have failed.
     c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t> &excluded, int flags,
                                              const c10::intrusive_ptr<Options> &options) override;
-    void setSequenceNumberForGroup() override { carrier_->setSequenceNumberForGroup(); }
+    void setSequenceNumberForGroup() override { transport_->setSequenceNumberForGroup(); }
     uint64_t getSequenceNumberForGroup() override {
         const std::lock_guard guard(lock_);
         return issued_;
@@ -103,13 +103,13 @@ class CollectiveBackend final : public c10d::Backend {
     uint64_t bytes_through_memory() const;
     // Ends all that is under way with an error, and refuses what comes.
     void give_up(const std::string &reason, bool explains = true);
-    // Some ranks may begin a collective of the carrier's that others don't: whose next one would be taken for
-    // it. From now on every call fails.
+    // Some ranks may begin a collective of the transport's that others don't: whose next one would be taken
+    // for it. From now on every call fails.
     void end_out_of_step(const std::string &why);
     // What is said of a collective that failed: by the first its reason and what the other ranks are at.
     // `is_known`: that is what doesn't fit.
     std::string explain(const CollectiveWork &work, const std::string &reason, bool is_known = false);
-    // What has failed is not over for the carrier, which may still write to its memory.
+    // What has failed is not over for the transport, which may still write to its memory.
     void keep(WorkPtr exchange);
 
     // What is given between these two becomes one work; each is issued as it comes.
@@ -147,15 +147,15 @@ class CollectiveBackend final : public c10d::Backend {
     void monitoredBarrier(const c10d::BarrierOptions &options, bool wait_for_all) override;
 
   private:
-    const c10::intrusive_ptr<c10d::Backend> carrier_;
+    const c10::intrusive_ptr<c10d::Backend> transport_;
     const c10::intrusive_ptr<c10d::Store> store_;
     const c10::intrusive_ptr<CollectiveOptions> options_;
     const Connect connect_;
-    const pid_t process_; // a child of it has neither the carrier's threads nor a store of its own
+    const pid_t process_; // a child of it has neither the transport's threads nor a store of its own
     // TORCH_XCCL_NAN_CHECK, TORCH_NCCL_NAN_CHECK: what holds NaN is refused, on all ranks.
     const bool refuses_nan_;
-    const bool takes_cpu_; // tensors of the CPU, too: MPI's carrier is no backend by itself
-    const std::shared_ptr<SharedMemory> memory_; // null: everything is the carrier's
+    const bool takes_cpu_; // tensors of the CPU, too: MPI's transport is no backend by itself
+    const std::shared_ptr<SharedMemory> memory_; // null: everything is the transport's
     std::mutex lock_;                            // guards what follows
     std::map<c10::DeviceIndex, c10::Stream> copying_;
     bool is_coalescing_ = false;
@@ -189,7 +189,7 @@ class CollectiveBackend final : public c10d::Backend {
 
     std::mutex explaining_; // guards what follows
     std::string first_failure_;
-    Board board_;
+    FailureLog failure_log_;
 
     c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store> &store,
                                               const std::vector<int> &ranks,
@@ -230,8 +230,8 @@ class CollectiveBackend final : public c10d::Backend {
                          int64_t root) const;
 
     c10::Stream copying_stream(c10::Device device);
-    // Maps the tensors to the CPU, has `issue(inputs, outputs, transfer)` call the carrier, and takes care of
-    // the rest. What is to be done when the carrier is done may be added to `transfer`.
+    // Maps the tensors to the CPU, has `issue(inputs, outputs, transfer)` call the transport, and takes care
+    // of the rest. What is to be done when the transport is done may be added to `transfer`.
     using Issue = std::function<WorkPtr(TensorLists &, TensorLists &, Transfer &)>;
     WorkPtr run(const Collective &collective, const TensorLists &inputs, const TensorLists &outputs,
                 const Issue &issue);

@@ -26,18 +26,18 @@ int root_among(int64_t root, int size) {
     return static_cast<int>(root);
 }
 
-// The reduction by which the carrier makes that of a tensor. A sum of truth values is whether one is true, as
-// with NCCL.
-ReduceOp::RedOpType carried_reduction(const ReduceOp &reduction, const Tensor &tensor) {
+// The reduction by which the transport makes that of a tensor. A sum of truth values is whether one is true,
+// as with NCCL.
+ReduceOp::RedOpType transport_reduction(const ReduceOp &reduction, const Tensor &tensor) {
     const bool sums = reduction.op_ == ReduceOp::SUM || reduction.op_ == ReduceOp::AVG ||
                       reduction.op_ == ReduceOp::PREMUL_SUM;
     if (!sums) return reduction.op_;
     return tensor.scalar_type() == at::kBool ? ReduceOp::MAX : ReduceOp::SUM;
 }
 
-// The options with a reduction that the carrier has.
-template <typename Options> Options carried_options(Options options, const Tensor &tensor) {
-    options.reduceOp = ReduceOp(carried_reduction(options.reduceOp, tensor));
+// The options with a reduction that the transport has.
+template <typename Options> Options transport_options(Options options, const Tensor &tensor) {
+    options.reduceOp = ReduceOp(transport_reduction(options.reduceOp, tensor));
     return options;
 }
 
@@ -151,7 +151,7 @@ WorkPtr CollectiveBackend::reduce_straight(const TensorLists &given, const Tenso
         largest = std::max(largest, room_of(piece));
     }
     size_t ahead = pieces.size(); // so many have memory of their own; of more two at least
-    if (wanted > most_scratch && bytes > most_inside(size_)) {
+    if (wanted > most_scratch && bytes > max_inline_bytes(size_)) {
         ahead = std::clamp<size_t>(most_scratch / (largest * others), 2, std::max<size_t>(pieces.size(), 2));
         wanted = ahead * largest * others;
     }
@@ -173,7 +173,7 @@ WorkPtr CollectiveBackend::reduce_straight(const TensorLists &given, const Tenso
         }
     }
     const int divisor = reduction.op_ == ReduceOp::AVG ? size_ : 1;
-    const auto which = carried_reduction(reduction, results[0]);
+    const auto which = transport_reduction(reduction, results[0]);
     transfer.finish.push_back([this, scratch] { keep_scratch(scratch); });
     auto what = transfer.said;
     what.given = std::move(gives);
@@ -281,7 +281,7 @@ WorkPtr CollectiveBackend::pass_whole(const Tensor &whole, int root, Transfer &t
 
 // What comes from a device is there later: the thread that waits for it begins one after the other then.
 c10::intrusive_ptr<ExchangeWork> CollectiveBackend::begin(Exchange what) {
-    auto exchange = c10::make_intrusive<ExchangeWork>(carrier_, std::move(what), memory_);
+    auto exchange = c10::make_intrusive<ExchangeWork>(transport_, std::move(what), memory_);
     if (exchange->is_to_start()) starter_->add([exchange] { exchange->start(); });
     return exchange;
 }
@@ -322,9 +322,9 @@ void CollectiveBackend::refuse(const char *title, const std::string &why) {
     }
     try {
         const auto what = why.rfind(title, 0) == 0 ? why : c10::str(title, ": ", why);
-        board_.tell_failure(number, what);
+        failure_log_.record_failure(number, what);
         keep(c10::make_intrusive<ExchangeWork>(
-            carrier_, Exchange{.number = number, .what = what, .refuses = true, .from = nobody}, memory_));
+            transport_, Exchange{.number = number, .what = what, .refuses = true, .from = nobody}, memory_));
     } catch (const std::exception &) {} // the group is at its end
 }
 
@@ -370,7 +370,7 @@ WorkPtr CollectiveBackend::allreduce(Tensors &tensors, const c10d::AllreduceOpti
                     .is_awaited = !options.asyncOp},
                    {}, {tensors}, [=, this](auto &, auto &to, auto &transfer) {
                        if (!is_straight)
-                           return carrier_->allreduce(to[0], carried_options(options, to[0][0]));
+                           return transport_->allreduce(to[0], transport_options(options, to[0][0]));
                        return reduce_whole(to[0][0], everyone, options.reduceOp, transfer, options.timeout);
                    });
     });
@@ -755,7 +755,7 @@ WorkPtr CollectiveBackend::barrier(const c10d::BarrierOptions &options) {
 }
 
 void CollectiveBackend::monitoredBarrier(const c10d::BarrierOptions &options, bool wait_for_all) {
-    carrier_->monitoredBarrier(options, wait_for_all);
+    transport_->monitoredBarrier(options, wait_for_all);
 }
 
 } // namespace openxpu

@@ -18,9 +18,9 @@ struct ExchangeWork::Header {
     uint64_t hash;         // of what this rank does
     uint16_t refuses, sizes;
     int32_t rank;
-    SharedMemory::Said memory;
+    SharedMemory::Announcement memory;
     uint8_t given_ring, passed_ring, whole_ring; // one more than that, or 0
-    uint8_t goes_both_ways;                      // by the carrier and through memory
+    uint8_t is_sent_both_ways;                   // by the transport and through memory
     char what[172];                              // its beginning
 };
 
@@ -44,7 +44,7 @@ int mixed(uint64_t value, int bits) { // SplitMix64's end
 } // namespace
 
 // Fewer where headers of many ranks are awaited.
-size_t most_inside(int ranks) {
+size_t max_inline_bytes(int ranks) {
     return std::clamp<size_t>((256 << 10) / static_cast<size_t>(ranks), 1 << 10, 16 << 10);
 }
 
@@ -68,20 +68,21 @@ int ExchangeWork::tag_of(uint64_t number, size_t bytes, bool is_later) const {
 }
 
 // Room for the longest of any collective, as others may do another one.
-size_t most_said(int ranks) {
-    return header_bytes + 16 * static_cast<size_t>(ranks <= 64 ? ranks : 0) + most_inside(ranks);
+size_t max_header_bytes(int ranks) {
+    return header_bytes + 16 * static_cast<size_t>(ranks <= 64 ? ranks : 0) + max_inline_bytes(ranks);
 }
 
-ExchangeWork::Header ExchangeWork::heard(size_t row) const {
+ExchangeWork::Header ExchangeWork::received_header(size_t row) const {
     Header header;
-    std::memcpy(&header, heard_[static_cast<int64_t>(row)].const_data_ptr(), sizeof header);
+    std::memcpy(&header, received_headers_[static_cast<int64_t>(row)].const_data_ptr(), sizeof header);
     header.what[sizeof header.what - 1] = 0;
     return header;
 }
 
-bool ExchangeWork::is_heard(size_t row) const {
-    return (hears_[row] || (!is_to_hear_.empty() && is_to_hear_[row])) &&
-           heard_[static_cast<int64_t>(row)].const_data_ptr<uint8_t>()[header_bytes - 1] != not_there;
+bool ExchangeWork::has_received_header(size_t row) const {
+    return (header_receives_[row] || (!must_receive_.empty() && must_receive_[row])) &&
+           received_headers_[static_cast<int64_t>(row)].const_data_ptr<uint8_t>()[header_bytes - 1] !=
+               not_there;
 }
 
 // --- one exchange ---
@@ -93,22 +94,22 @@ template <typename Begin> void ExchangeWork::turn(int which, Begin &&begin) cons
     }
 }
 
-ExchangeWork::ExchangeWork(c10::intrusive_ptr<c10d::Backend> carrier, Exchange what,
+ExchangeWork::ExchangeWork(c10::intrusive_ptr<c10d::Backend> transport, Exchange what,
                            std::shared_ptr<SharedMemory> memory)
-    : Work(carrier->getRank()), size_(carrier->getSize()), carrier_(std::move(carrier)),
-      what_(std::move(what)), memory_(what_.tag ? nullptr : std::move(memory)), told_(rows()),
-      hears_(rows()) {
+    : Work(transport->getRank()), size_(transport->getSize()), transport_(std::move(transport)),
+      what_(std::move(what)), memory_(what_.tag ? nullptr : std::move(memory)), header_sends_(rows()),
+      header_receives_(rows()) {
     for (auto *all : {&giving_, &passing_, &taking_, &gathering_, &wholes_, &whole_of_})
         all->resize(static_cast<size_t>(size_));
     whole_lists_.resize(static_cast<size_t>(size_));
-    ways_.resize(static_cast<size_t>(size_), SharedMemory::by_carrier);
-    is_to_mail_.resize(ways_.size());
-    is_to_hear_.resize(ways_.size());
-    has_heard_.resize(ways_.size());
+    routes_.resize(static_cast<size_t>(size_), SharedMemory::by_transport);
+    must_post_.resize(routes_.size());
+    must_receive_.resize(routes_.size());
+    has_received_.resize(routes_.size());
     if (memory_ && what_.whole.defined()) whole_lists_.assign(whole_lists_.size(), {what_.whole});
     static_assert(sizeof(Header) == header_bytes);
-    said_ = at::empty({static_cast<int64_t>(rows()), static_cast<int64_t>(stride())}, at::kByte);
-    heard_ = at::empty_like(said_);
+    sent_headers_ = at::empty({static_cast<int64_t>(rows()), static_cast<int64_t>(stride())}, at::kByte);
+    received_headers_ = at::empty_like(sent_headers_);
     const auto indices = [](const auto &...lists) {
         size_t most = 0;
         for (const auto *all : {&lists...})
@@ -130,25 +131,25 @@ void ExchangeWork::begin_messages() {
     // All is sent before anything can come: what is larger than expected stops Gloo's thread, which keeps a
     // lock that sends to the same rank would wait for.
     turn(what_.to, [&](int other) {
-        if (memory_) ways_[row(other)] = memory_->way_to(other, what_.number);
+        if (memory_) routes_[row(other)] = memory_->route_to(other, what_.number);
         put(other);
-        if (ways_[row(other)] != SharedMemory::by_carrier) is_to_mail_[row(other)] = !mail(other);
-        if (ways_[row(other)] == SharedMemory::by_memory) return;
-        Tensors one{
-            said_[static_cast<int64_t>(row(other))].narrow(0, 0, static_cast<int64_t>(bytes_said(other)))};
-        keep_if_begun(told_[row(other)], carrier_->send(one, other, tag));
+        if (routes_[row(other)] != SharedMemory::by_transport) must_post_[row(other)] = !post(other);
+        if (routes_[row(other)] == SharedMemory::by_memory) return;
+        Tensors one{sent_headers_[static_cast<int64_t>(row(other))].narrow(
+            0, 0, static_cast<int64_t>(announced_bytes(other)))};
+        keep_if_begun(header_sends_[row(other)], transport_->send(one, other, tag));
     });
     for (size_t i = 0; i < sends_.size(); i++)
         begin_all(sends_, i, true, what_.given, what_.to, what_.number, false);
     const auto hear = [&](int other) {
-        Tensors one{heard_[static_cast<int64_t>(row(other))]};
+        Tensors one{received_headers_[static_cast<int64_t>(row(other))]};
         one[0].mutable_data_ptr<uint8_t>()[header_bytes - 1] = not_there;
         if (memory_ && memory_->relies_on(other, what_.number)) {
-            is_to_hear_[row(other)] = true;
+            must_receive_[row(other)] = true;
             return;
         }
-        keep_if_begun(hears_[row(other)],
-                      other == anyone ? carrier_->recvAnysource(one, tag) : carrier_->recv(one, other, tag));
+        keep_if_begun(header_receives_[row(other)], other == anyone ? transport_->recvAnysource(one, tag)
+                                                                    : transport_->recv(one, other, tag));
     };
     if (what_.from == anyone) hear(anyone);
     turn(what_.from, hear);
@@ -160,7 +161,7 @@ void ExchangeWork::begin_messages() {
         for (size_t i = 0; i < std::min(receives_.size(), what_.ahead); i++)
             begin_all(receives_, i, false, what_.taken, what_.from, what_.number, false);
     advance();
-    if (memory_ && what_.from == nobody) memory_->ignore_mails(what_.number);
+    if (memory_ && what_.from == nobody) memory_->discard_inbox(what_.number);
 }
 
 void ExchangeWork::start() {
@@ -170,7 +171,7 @@ void ExchangeWork::start() {
         if (!is_aborted_) begin_messages();
     } catch (const c10::Error &error) { // of what it was given: the others wait for that
         failure = std::current_exception();
-        refusal_ = c10::make_intrusive<ExchangeWork>(carrier_,
+        refusal_ = c10::make_intrusive<ExchangeWork>(transport_,
                                                      Exchange{.number = what_.number,
                                                               .what = error.what_without_backtrace(),
                                                               .refuses = true,
@@ -206,7 +207,7 @@ void ExchangeWork::begin(std::vector<Works> &works, size_t index, bool sends, co
                          int tag) {
     if (!tensor.numel() || is_aborted_) return;
     Tensors one{tensor};
-    auto work = sends ? carrier_->send(one, other, tag) : carrier_->recv(one, other, tag);
+    auto work = sends ? transport_->send(one, other, tag) : transport_->recv(one, other, tag);
     const std::lock_guard guard(beginning_);
     if (is_aborted_) work->abort();
     works[index].push_back(std::move(work));
@@ -216,22 +217,22 @@ void ExchangeWork::begin_all(std::vector<Works> &works, size_t index, bool sends
                              const std::vector<Tensors> &lists, int which, uint64_t number, bool is_later) {
     if (lists.empty()) return;
     turn(which, [&](int other) {
-        if (!is_carried(sends, is_later, other)) return;
+        if (!is_transportable(sends, is_later, other)) return;
         const auto &list = lists[row(other)];
-        if (index < list.size() && (is_later || bytes_of(lists, other) > most_inside(size_)))
+        if (index < list.size() && (is_later || bytes_of(lists, other) > max_inline_bytes(size_)))
             begin(works, index, sends, list[index], other, tag_of(number, list[index].nbytes(), is_later));
     });
 }
 
 void ExchangeWork::put(int other) {
-    auto *to = said_[static_cast<int64_t>(row(other))].mutable_data_ptr<uint8_t>();
+    auto *to = sent_headers_[static_cast<int64_t>(row(other))].mutable_data_ptr<uint8_t>();
     Header header{};
     header.number = what_.number;
     header.gives = bytes_of(what_.given, other);
     header.takes = bytes_of(what_.taken, other);
     header.hash = hash_of(what_.alike);
     header.refuses = what_.refuses;
-    header.sizes = static_cast<uint16_t>(sizes_told());
+    header.sizes = static_cast<uint16_t>(announced_sizes());
     header.rank = rank_;
     header.memory = {};
     if (memory_) {
@@ -242,17 +243,17 @@ void ExchangeWork::put(int other) {
         header.given_ring = ring(giving_);
         header.passed_ring = ring(passing_);
         header.whole_ring = ring(wholes_);
-        header.goes_both_ways = ways_[row(other)] == SharedMemory::both_ways;
+        header.is_sent_both_ways = routes_[row(other)] == SharedMemory::both_ways;
     }
     std::strncpy(header.what, what_.what.c_str(), sizeof header.what - 1);
     std::memcpy(to, &header, sizeof header);
     to += sizeof header;
     for (const auto *lists : {&what_.given, &what_.taken})
-        for (int r = 0; r < static_cast<int>(sizes_told()); r++, to += 8) {
+        for (int r = 0; r < static_cast<int>(announced_sizes()); r++, to += 8) {
             const uint64_t bytes = r == rank_ ? 0 : bytes_of(*lists, r);
             std::memcpy(to, &bytes, 8);
         }
-    if (header.gives <= most_inside(size_) && header.gives)
+    if (header.gives <= max_inline_bytes(size_) && header.gives)
         for (const auto &tensor : what_.given[row(other)]) {
             std::memcpy(to, tensor.const_data_ptr(), tensor.nbytes());
             to += tensor.nbytes();
@@ -264,7 +265,7 @@ void ExchangeWork::take(int other) {
     const auto length = bytes_of(what_.taken, other);
     bool is_now = what_.is_late;
     if (memory_) {
-        const auto header = heard(row(other));
+        const auto header = received_header(row(other));
         auto &taking = taking_[row(other)];
         taking.ring = header.given_ring - 1;
         whole_of_[row(other)].ring = header.whole_ring - 1;
@@ -273,14 +274,14 @@ void ExchangeWork::take(int other) {
         gathering_[row(other)].ring = header.passed_ring - 1;
     }
     if (!length) return;
-    if (length > most_inside(size_)) {
+    if (length > max_inline_bytes(size_)) {
         if (is_now)
             for (size_t i = 0; i < std::min(receives_.size(), what_.ahead); i++)
-                begin_all(receives_, i, false, what_.taken, other, heard(row(other)).number, false);
+                begin_all(receives_, i, false, what_.taken, other, received_header(row(other)).number, false);
         return;
     }
-    const auto *from =
-        heard_[static_cast<int64_t>(row(other))].const_data_ptr<uint8_t>() + header_bytes + 16 * sizes_told();
+    const auto *from = received_headers_[static_cast<int64_t>(row(other))].const_data_ptr<uint8_t>() +
+                       header_bytes + 16 * announced_sizes();
     for (const auto &tensor : what_.taken[row(other)]) {
         std::memcpy(tensor.mutable_data_ptr(), from, tensor.nbytes());
         from += tensor.nbytes();
@@ -288,11 +289,11 @@ void ExchangeWork::take(int other) {
 }
 
 std::string ExchangeWork::compare(size_t row) const {
-    const auto header = heard(row);
+    const auto header = received_header(row);
     const int other = header.rank;
     if (header.refuses) return c10::str("rank ", other, " refused: ", header.what);
     if (!what_.tag && (header.number != what_.number || header.hash != hash_of(what_.alike) ||
-                       header.sizes != sizes_told()))
+                       header.sizes != announced_sizes()))
         return c10::str("not all ranks do the same: rank ", other, "'s is ", header.what);
     const auto gives = bytes_of(what_.given, other), takes = bytes_of(what_.taken, other);
     if (header.gives != takes)
@@ -315,12 +316,12 @@ std::string ExchangeWork::compare_all() const {
     const auto size_at = [&](int rank, bool takes, int other) {
         uint64_t bytes;
         std::memcpy(&bytes,
-                    heard_[rank].const_data_ptr<uint8_t>() + header_bytes +
-                        8 * (static_cast<size_t>(other) + (takes ? sizes_told() : 0)),
+                    received_headers_[rank].const_data_ptr<uint8_t>() + header_bytes +
+                        8 * (static_cast<size_t>(other) + (takes ? announced_sizes() : 0)),
                     8);
         return bytes;
     };
-    for (int from = 0; from < static_cast<int>(sizes_told()); from++)
+    for (int from = 0; from < static_cast<int>(announced_sizes()); from++)
         for (int to = 0; to < size_; to++) {
             if (from == to || from == rank_ || to == rank_) continue;
             const auto sent = size_at(from, false, to), room = size_at(to, true, from);
@@ -331,42 +332,42 @@ std::string ExchangeWork::compare_all() const {
     return "";
 }
 
-std::string ExchangeWork::misfit(std::chrono::milliseconds timeout) {
+std::string ExchangeWork::mismatch_text(std::chrono::milliseconds timeout) {
     if (!wait_for_begin()) return ""; // aborted
     if (timeout == kNoTimeout && what_.timeout != c10d::kUnsetTimeout) timeout = what_.timeout;
-    const std::lock_guard guard(hearing_);
-    if (misfit_) return *misfit_;
+    const std::lock_guard guard(header_lock_);
+    if (mismatch_) return *mismatch_;
     for (size_t i = 0; i < rows(); i++) {
         const size_t each = (static_cast<size_t>(rank_) + i) % rows();
-        const auto &hears = hears_[each];
-        if (!hears && !is_to_hear_[each]) continue;
+        const auto &hears = header_receives_[each];
+        if (!hears && !must_receive_[each]) continue;
         try {
-            if (hears ? !hears->wait(timeout) : !hear_mail(static_cast<int>(each), timeout))
-                return *(misfit_ = ""); // aborted
+            if (hears ? !hears->wait(timeout) : !read_inbox(static_cast<int>(each), timeout))
+                return *(mismatch_ = ""); // aborted
         } catch (const std::exception &error) {
             const auto who = what_.from == anyone
                                  ? std::string("no rank said anything: ")
                                  : c10::str("rank ", what_.tag ? what_.from : int(each), " said nothing: ");
-            return *(misfit_ = c10::str(who, error.what()));
+            return *(mismatch_ = c10::str(who, error.what()));
         }
         if (memory_) {
-            const auto header = heard(each);
+            const auto header = received_header(each);
             memory_->hear(static_cast<int>(each), header.memory);
-            if (hears && header.goes_both_ways)
-                segment_mail_take(memory_->of(static_cast<int>(each)), static_cast<uint32_t>(rank_),
-                                  what_.number);
+            if (hears && header.is_sent_both_ways)
+                segment_inbox_take(memory_->of(static_cast<int>(each)), static_cast<uint32_t>(rank_),
+                                   what_.number);
         }
         auto differs = compare(each);
-        if (!differs.empty()) return *(misfit_ = std::move(differs));
-        take(heard(each).rank);
+        if (!differs.empty()) return *(mismatch_ = std::move(differs));
+        take(received_header(each).rank);
     }
-    return *(misfit_ = compare_all());
+    return *(mismatch_ = compare_all());
 }
 
-std::string ExchangeWork::known_misfit() const {
+std::string ExchangeWork::known_mismatch() const {
     if (!has_begun_) return "";
     for (size_t each = 0; each < rows(); each++)
-        if (is_heard(each)) {
+        if (has_received_header(each)) {
             auto differs = compare(each);
             if (!differs.empty()) return differs;
         }
@@ -382,7 +383,7 @@ bool ExchangeWork::wait_for(const Works &works, std::chrono::milliseconds timeou
 bool ExchangeWork::finish(std::chrono::milliseconds timeout, bool alone) {
     bool is_over = false;
     const auto ignore_the_rest = [&] {
-        if (memory_ && !is_over) memory_->ignore_mails(what_.number);
+        if (memory_ && !is_over) memory_->discard_inbox(what_.number);
     };
     try {
         is_over = finish_messages(timeout, alone);
@@ -396,12 +397,13 @@ bool ExchangeWork::finish(std::chrono::milliseconds timeout, bool alone) {
 
 bool ExchangeWork::finish_messages(std::chrono::milliseconds timeout, bool alone) {
     if (timeout == kNoTimeout && what_.timeout != c10d::kUnsetTimeout) timeout = what_.timeout;
-    const auto differs = misfit(timeout);
+    const auto differs = mismatch_text(timeout);
     if (!differs.empty()) throw std::runtime_error(differs);
     if (is_aborted_) return false;
-    // Before the carrier is waited for: others ask it for what is theirs when they have heard this rank.
+    // Before the transport is waited for: others ask it for what is theirs when they have received_header
+    // this rank.
     const auto has_mailed = [this] {
-        return std::none_of(is_to_mail_.begin(), is_to_mail_.end(), [](char is) { return is; });
+        return std::none_of(must_post_.begin(), must_post_.end(), [](char is) { return is; });
     };
     if (!advance_until(timeout, has_mailed)) return false;
     const auto gives_whole = settle(timeout);
@@ -425,7 +427,7 @@ bool ExchangeWork::finish_messages(std::chrono::milliseconds timeout, bool alone
     }
     for (size_t i = receives_.size(); i < gathers_.size(); i++) gather(i); // others' parts may be larger
     if (!advance_until(timeout, [this] { return is_all_over(); })) return false;
-    for (const auto *all : {&gathers_, &sends_, &passes_}) // each is waited for once: the carrier counts
+    for (const auto *all : {&gathers_, &sends_, &passes_}) // each is waited for once: the transport counts
         if (all != &sends_ || !what_.arrives_after_sent)
             for (const auto &each : *all)
                 if (!wait_for(each, timeout)) return false;
@@ -439,55 +441,56 @@ bool ExchangeWork::is_all_over() const {
 }
 
 bool ExchangeWork::end_messages(std::chrono::milliseconds timeout) {
-    if (!advance_until(timeout, [this] { return is_all_over(); }) || !wait_for(told_, timeout)) return false;
-    for (const auto &each : heard_twice_)
+    if (!advance_until(timeout, [this] { return is_all_over(); }) || !wait_for(header_sends_, timeout))
+        return false;
+    for (const auto &each : duplicate_headers_)
         if (!each.second->wait(timeout)) return false;
-    give_back_rings();
+    release_rings();
     return true;
 }
 
 // --- through memory ---
 
-size_t ExchangeWork::bytes_said(int other) const {
+size_t ExchangeWork::announced_bytes(int other) const {
     const auto length = bytes_of(what_.given, other);
-    return header_bytes + 16 * sizes_told() + (length <= most_inside(size_) ? length : 0);
+    return header_bytes + 16 * announced_sizes() + (length <= max_inline_bytes(size_) ? length : 0);
 }
 
 // The first message, if there is room for it.
-bool ExchangeWork::mail(int other) {
-    auto *room = segment_mail_room(memory_->own(), static_cast<uint32_t>(other), what_.number,
-                                   memory_->mails_from(other));
+bool ExchangeWork::post(int other) {
+    auto *room = segment_inbox_room(memory_->own(), static_cast<uint32_t>(other), what_.number,
+                                    memory_->inbox_from(other));
     if (!room) return false;
-    std::memcpy(room, said_[other].const_data_ptr(), bytes_said(other));
-    segment_mail_put(memory_->own(), memory_->of(other), static_cast<uint32_t>(other), what_.number);
+    std::memcpy(room, sent_headers_[other].const_data_ptr(), announced_bytes(other));
+    segment_inbox_put(memory_->own(), memory_->of(other), static_cast<uint32_t>(other), what_.number);
     return true;
 }
 
-bool ExchangeWork::hear_mail(int other, std::chrono::milliseconds timeout) {
+bool ExchangeWork::read_inbox(int other, std::chrono::milliseconds timeout) {
     auto *its = memory_->of(other);
     const auto to = static_cast<uint32_t>(rank_);
-    if (!advance_until(timeout, [&] { return segment_mail_next(its, to, what_.number) != nullptr; }))
+    if (!advance_until(timeout, [&] { return segment_inbox_next(its, to, what_.number) != nullptr; }))
         return false;
-    const auto *from = static_cast<const char *>(segment_mail_next(its, to, what_.number));
+    const auto *from = static_cast<const char *>(segment_inbox_next(its, to, what_.number));
     Header header;
     std::memcpy(&header, from, sizeof header);
-    const auto inside = header.gives <= most_inside(size_) ? header.gives : 0;
-    std::memcpy(heard_[other].mutable_data_ptr(), from,
+    const auto inside = header.gives <= max_inline_bytes(size_) ? header.gives : 0;
+    std::memcpy(received_headers_[other].mutable_data_ptr(), from,
                 std::min<size_t>(header_bytes + size_t(16) * header.sizes + inside, stride()));
-    segment_mail_take(its, to, what_.number);
-    has_heard_[static_cast<size_t>(other)] = true;
-    if (header.goes_both_ways) { // it has to go somewhere
+    segment_inbox_take(its, to, what_.number);
+    has_received_[static_cast<size_t>(other)] = true;
+    if (header.is_sent_both_ways) { // it has to go somewhere
         const int tag = first_exchange_tag | static_cast<int>(what_.number & 0xfffffff);
         Tensors one{at::empty({static_cast<int64_t>(stride())}, at::kByte)};
         WorkPtr work;
-        keep_if_begun(work, carrier_->recv(one, other, tag));
+        keep_if_begun(work, transport_->recv(one, other, tag));
         const std::lock_guard guard(beginning_);
-        heard_twice_.emplace_back(one[0], std::move(work));
+        duplicate_headers_.emplace_back(one[0], std::move(work));
     }
     return true;
 }
 
-bool ExchangeWork::is_carried(bool sends, bool is_later, int other) const {
+bool ExchangeWork::is_transportable(bool sends, bool is_later, int other) const {
     const auto &streams = sends ? (is_later ? passing_ : giving_) : is_later ? gathering_ : taking_;
     const auto &stream = streams[static_cast<size_t>(other)];
     return stream.ring < 0 && !stream.isnt_known;
@@ -503,7 +506,7 @@ bool ExchangeWork::is_left(int other) const {
     const auto is = [r](const Stream &stream, const std::vector<Tensors> &lists) {
         return stream.ring >= 0 && stream.index < lists[r].size();
     };
-    return is_to_mail_[r] || (is_to_hear_[r] && !has_heard_[r]) || is(wholes_[r], whole_lists_) ||
+    return must_post_[r] || (must_receive_[r] && !has_received_[r]) || is(wholes_[r], whole_lists_) ||
            is(whole_of_[r], whole_lists_) || is(giving_[r], what_.given) || is(passing_[r], what_.passed) ||
            is(taking_[r], what_.taken) || is(gathering_[r], what_.gathered);
 }
@@ -558,8 +561,8 @@ bool ExchangeWork::advance() {
     if (!memory_ || is_aborted_) return moved;
     for (int other = 0; other < size_; other++) {
         const auto r = static_cast<size_t>(other);
-        if (is_to_mail_[r] && mail(other)) {
-            is_to_mail_[r] = false;
+        if (must_post_[r] && post(other)) {
+            must_post_[r] = false;
             moved = true;
         }
         if (giving_[r].ring >= 0) moved |= push(other, giving_[r], what_.given[r], true);
@@ -654,7 +657,7 @@ void ExchangeWork::lease_rings() {
     bool has_large = what_.whole.defined();
     for (const int other : others)
         for (const auto *lists : {&what_.given, &what_.taken, &what_.passed, &what_.gathered})
-            has_large = has_large || bytes_of(*lists, other) > most_inside(size_);
+            has_large = has_large || bytes_of(*lists, other) > max_inline_bytes(size_);
     memory_->begin(what_.number, has_large);
     const auto lease = [&](std::vector<Stream> &streams, int other) {
         return (streams[static_cast<size_t>(other)].ring = memory_->lease(other, what_.number)) >= 0;
@@ -662,17 +665,17 @@ void ExchangeWork::lease_rings() {
     if (what_.whole.defined()) {
         offers_whole_ =
             std::all_of(others.begin(), others.end(), [&](int other) { return lease(wholes_, other); });
-        if (!offers_whole_) give_back_rings();
+        if (!offers_whole_) release_rings();
     }
     for (const int other : others) {
         giving_[static_cast<size_t>(other)].isnt_known = offers_whole_;
-        if (offers_whole_) continue; // what else there is is the carrier's
-        if (bytes_of(what_.given, other) > most_inside(size_)) lease(giving_, other);
-        if (bytes_of(what_.passed, other) > most_inside(size_)) lease(passing_, other);
+        if (offers_whole_) continue; // what else there is is the transport's
+        if (bytes_of(what_.given, other) > max_inline_bytes(size_)) lease(giving_, other);
+        if (bytes_of(what_.passed, other) > max_inline_bytes(size_)) lease(passing_, other);
     }
 }
 
-void ExchangeWork::give_back_rings() {
+void ExchangeWork::release_rings() {
     for (auto *all : {&giving_, &passing_, &wholes_})
         for (const int other : other_ranks())
             if (const int ring = std::exchange((*all)[static_cast<size_t>(other)].ring, -1); ring >= 0)
@@ -757,12 +760,12 @@ std::string ExchangeWork::stuck(bool is_late) const {
             return sends ? !segment_room(memory_->own(), static_cast<uint32_t>(other), ring)
                          : !segment_next(its, static_cast<uint32_t>(rank_), ring);
         };
-        const bool hears = is_to_hear_[r] && !has_heard_[r] &&
-                           !segment_mail_next(its, static_cast<uint32_t>(rank_), what_.number);
+        const bool hears = must_receive_[r] && !has_received_[r] &&
+                           !segment_inbox_next(its, static_cast<uint32_t>(rank_), what_.number);
         const bool takes = hears || waits(taking_[r], what_.taken, false) ||
                            waits(gathering_[r], what_.gathered, false) ||
                            waits(whole_of_[r], whole_lists_, false);
-        if (!takes && !is_to_mail_[r] && !waits(giving_[r], what_.given, true) &&
+        if (!takes && !must_post_[r] && !waits(giving_[r], what_.given, true) &&
             !waits(passing_[r], what_.passed, true) && !waits(wholes_[r], whole_lists_, true))
             continue;
         if (has_ended) return c10::str("rank ", other, " has ended while it was under way");
@@ -783,16 +786,16 @@ void ExchangeWork::abort() {
         for (const auto &each : works)
             if (each) each->abort();
     };
-    end(told_);
-    end(hears_);
-    for (const auto &each : heard_twice_) each.second->abort();
+    end(header_sends_);
+    end(header_receives_);
+    for (const auto &each : duplicate_headers_) each.second->abort();
     for (const auto *all : {&sends_, &receives_, &passes_, &gathers_})
         for (const auto &each : *all) end(each);
 }
 
 int ExchangeWork::sourceRank() const {
-    TORCH_CHECK(what_.tag && is_heard(0), "only what has been received has a source");
-    return heard(0).rank;
+    TORCH_CHECK(what_.tag && has_received_header(0), "only what has been received has a source");
+    return received_header(0).rank;
 }
 
 // --- reducing ---

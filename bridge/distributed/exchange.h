@@ -31,15 +31,15 @@ struct Exchange {
     std::vector<Tensors> passed = {}, gathered = {};
     size_t ahead = SIZE_MAX;        // of `taken` the tensor so many indices later may have the same memory
     bool arrives_after_sent = true; // `arrived` writes to what is given
-    uint64_t number = 0;      // of the collective in its group, or the message of that tag, on all alike
-    std::string what;         // in words
-    std::string alike;        // the same on all ranks, too, but of sends and receptions
-    bool tells_sizes = false; // of all pairs, to all, up to 64 ranks: each finds what doesn't fit
-    bool refuses = false;     // to take part; `what` says why
+    uint64_t number = 0;          // of the collective in its group, or the message of that tag, on all alike
+    std::string what;             // in words
+    std::string alike;            // the same on all ranks, too, but of sends and receptions
+    bool announces_sizes = false; // of all pairs, to all, up to 64 ranks: each finds what doesn't fit
+    bool refuses = false;         // to take part; `what` says why
     int to = everyone, from = everyone;
     std::optional<int> tag = std::nullopt; // of a send or a reception
     bool is_late = false; // of a reception: its number isn't known, so what is large comes when that is
-    std::chrono::milliseconds timeout = c10d::kUnsetTimeout; // then the carrier's
+    std::chrono::milliseconds timeout = c10d::kUnsetTimeout; // then the transport's
     // Waits till what is given is there, on its way from a device: then it begins when `start` is called.
     std::function<void()> ready = {};
     // Called by who waits, in order, when these bytes of all ranks' tensors of one index have come and gone.
@@ -60,15 +60,15 @@ struct Exchange {
 constexpr int first_exchange_tag = 1 << 28;
 
 // Tensors of up to so many bytes go with the first message, in a group of so many ranks.
-size_t most_inside(int ranks);
+size_t max_inline_bytes(int ranks);
 // Of how many bytes that message is at most.
-size_t most_said(int ranks);
+size_t max_header_bytes(int ranks);
 
 // One under way; it begins at once, or has to be started. The work has no future: who calls `wait` lets
 // `abort` end that. Until it is over it must be kept: messages come into its memory.
 class ExchangeWork final : public c10d::Work {
   public:
-    ExchangeWork(c10::intrusive_ptr<c10d::Backend> carrier, Exchange what,
+    ExchangeWork(c10::intrusive_ptr<c10d::Backend> transport, Exchange what,
                  std::shared_ptr<SharedMemory> memory = nullptr);
 
     // Begins it when what it gives is ready, once; what goes wrong is said by `finish`. Those whose messages
@@ -77,9 +77,9 @@ class ExchangeWork final : public c10d::Work {
     bool is_to_start() const { return static_cast<bool>(what_.ready); }
     // Waits for what the others say they do. What doesn't fit together, or nothing, also where it was
     // aborted.
-    std::string misfit(std::chrono::milliseconds timeout);
+    std::string mismatch_text(std::chrono::milliseconds timeout);
     // What doesn't fit in what has come by now, when Gloo has failed: nothing more comes then.
-    std::string known_misfit() const;
+    std::string known_mismatch() const;
     // Waits for all messages, once. False: aborted. Throws where something doesn't fit. `alone`: for
     // `arrived`.
     bool finish(std::chrono::milliseconds timeout, bool alone);
@@ -87,41 +87,43 @@ class ExchangeWork final : public c10d::Work {
     void abort() override;
     int sourceRank() const override;
     std::chrono::milliseconds timeout() const { return what_.timeout; }
-    bool goes_on_when_heard() const { return what_.is_late && bytes_of(what_.taken, 0) > most_inside(size_); }
+    bool continues_after_header() const {
+        return what_.is_late && bytes_of(what_.taken, 0) > max_inline_bytes(size_);
+    }
 
   private:
     struct Header;
     using Works = std::vector<WorkPtr>;
     // A list that goes through a ring, to or from one rank.
     struct Stream {
-        int ring = -1;              // none: it is the carrier's
-        bool isnt_known = false;    // which, before the header has been heard
+        int ring = -1;              // none: it is the transport's
+        bool isnt_known = false;    // which, before the header has been received_header
         size_t index = 0, from = 0; // what is next
     };
     const int size_;
-    const c10::intrusive_ptr<c10d::Backend> carrier_;
+    const c10::intrusive_ptr<c10d::Backend> transport_;
     const Exchange what_;
     const std::shared_ptr<SharedMemory> memory_; // null: none
     std::vector<Stream> giving_, passing_;       // for each rank
     std::vector<Stream> taking_, gathering_;
-    std::vector<Stream> wholes_, whole_of_;                   // to and from each rank
-    std::vector<Tensors> whole_lists_;                        // for them
-    bool offers_whole_ = false;                               // as all others have to
-    std::vector<SharedMemory::Way> ways_;                     // of the first message, to each rank
-    std::vector<char> is_to_mail_, is_to_hear_, has_heard_;   // through memory, to and from each rank
-    std::vector<std::pair<at::Tensor, WorkPtr>> heard_twice_; // what came by the carrier, too
-    size_t made_index_ = 0, made_bytes_ = 0;                  // so far `arrived` has come
-    at::Tensor said_, heard_;                                 // headers, of each rank
-    Works told_, hears_;                                      // of headers, for each rank; null: none
-    std::vector<Works> sends_, receives_;                     // of tensors, for each index
-    std::vector<Works> passes_, gathers_;                     // of what goes then
-    std::mutex beginning_;                                    // guards changes of them
-    std::exception_ptr failure_;                              // of its beginning; guarded by beginning_, too
-    c10::intrusive_ptr<ExchangeWork> refusal_;                // which tells that the others
-    std::condition_variable begun_;                           // or aborted
+    std::vector<Stream> wholes_, whole_of_;                         // to and from each rank
+    std::vector<Tensors> whole_lists_;                              // for them
+    bool offers_whole_ = false;                                     // as all others have to
+    std::vector<SharedMemory::Route> routes_;                       // of the first message, to each rank
+    std::vector<char> must_post_, must_receive_, has_received_;     // through memory, to and from each rank
+    std::vector<std::pair<at::Tensor, WorkPtr>> duplicate_headers_; // what came by the transport, too
+    size_t made_index_ = 0, made_bytes_ = 0;                        // so far `arrived` has come
+    at::Tensor sent_headers_, received_headers_;                    // headers, of each rank
+    Works header_sends_, header_receives_;                          // of headers, for each rank; null: none
+    std::vector<Works> sends_, receives_;                           // of tensors, for each index
+    std::vector<Works> passes_, gathers_;                           // of what goes then
+    std::mutex beginning_;                                          // guards changes of them
+    std::exception_ptr failure_;               // of its beginning; guarded by beginning_, too
+    c10::intrusive_ptr<ExchangeWork> refusal_; // which tells that the others
+    std::condition_variable begun_;            // or aborted
     std::atomic<bool> has_begun_ = false, is_aborted_ = false;
-    std::mutex hearing_; // guards what follows
-    std::optional<std::string> misfit_;
+    std::mutex header_lock_; // guards what follows
+    std::optional<std::string> mismatch_;
 
     bool finish_messages(std::chrono::milliseconds timeout, bool alone);
     void begin_messages();
@@ -130,11 +132,11 @@ class ExchangeWork final : public c10d::Work {
     bool wait_for_begin();
     size_t rows() const { return what_.tag ? 1 : static_cast<size_t>(size_); }
     size_t row(int other) const { return what_.tag ? 0 : static_cast<size_t>(other); }
-    size_t stride() const { return most_said(size_); }
-    size_t sizes_told() const { return what_.tells_sizes && !what_.tag && size_ <= 64 ? size_ : 0; }
+    size_t stride() const { return max_header_bytes(size_); }
+    size_t announced_sizes() const { return what_.announces_sizes && !what_.tag && size_ <= 64 ? size_ : 0; }
     size_t bytes_of(const std::vector<Tensors> &lists, int other) const;
-    Header heard(size_t row) const;
-    bool is_heard(size_t row) const;
+    Header received_header(size_t row) const;
+    bool has_received_header(size_t row) const;
     // Calls `begin` with each of the ranks, the next one first.
     template <typename Begin> void turn(int which, Begin &&begin) const;
     void begin(std::vector<Works> &works, size_t index, bool sends, const at::Tensor &tensor, int other,
@@ -143,7 +145,7 @@ class ExchangeWork final : public c10d::Work {
     void begin_all(std::vector<Works> &works, size_t index, bool sends, const std::vector<Tensors> &lists,
                    int which, uint64_t number, bool is_later);
     bool wait_for(const Works &works, std::chrono::milliseconds timeout) const;
-    bool is_carried(bool sends, bool is_later, int other) const;
+    bool is_transportable(bool sends, bool is_later, int other) const;
     std::vector<int> other_ranks() const;
     void lease_rings();
     // Whether the whole is given, as all have offered, or what else there is: then that begins. Aborted:
@@ -155,7 +157,7 @@ class ExchangeWork final : public c10d::Work {
     bool arrive_in_pieces(Exchange::Arrival arrival, size_t all, const std::vector<int> &near,
                           std::vector<Stream> &streams, std::chrono::milliseconds timeout,
                           IsGiven &&is_given);
-    void give_back_rings();
+    void release_rings();
     bool is_all_over() const; // what goes through memory
     bool end_messages(std::chrono::milliseconds timeout);
     // Has all bytes of an index arrive. False: aborted.
@@ -165,9 +167,9 @@ class ExchangeWork final : public c10d::Work {
     // Copies what can be copied, to where there is room and from where something is. False: nothing.
     bool push(int other, Stream &stream, const Tensors &list, bool is_made);
     bool pull(int other, Stream &stream, const Tensors &list);
-    bool mail(int other);
-    bool hear_mail(int other, std::chrono::milliseconds timeout);
-    size_t bytes_said(int other) const;
+    bool post(int other);
+    bool read_inbox(int other, std::chrono::milliseconds timeout);
+    size_t announced_bytes(int other) const;
     bool advance();
     // Does that until there is something. False: aborted.
     template <typename Is> bool advance_until(std::chrono::milliseconds timeout, Is &&is);

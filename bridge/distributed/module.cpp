@@ -5,7 +5,7 @@
 #include <pybind11/chrono.h>
 #include <pybind11/functional.h>
 
-#include "mpi_carrier.h"
+#include "mpi_transport.h"
 #include "recorder.h"
 
 namespace {
@@ -67,7 +67,7 @@ PYBIND11_MODULE(_distributed, m) {
           pybind11::arg("only_active"));
     m.def("reset_trace", [] { openxpu::Recorder::get().reset(); });
 
-    using Carrier = openxpu::MpiCarrier;
+    using Transport = openxpu::MpiTransport;
     const auto without_lock = pybind11::call_guard<pybind11::gil_scoped_release>();
     m.def("is_busy", CollectiveBackend::any_is_busy, without_lock);
     m.def("leave_all", CollectiveBackend::leave_all, without_lock);
@@ -80,7 +80,8 @@ PYBIND11_MODULE(_distributed, m) {
             return std::make_tuple(world.rank, world.size, std::string(world.library), world.is_foreign);
         },
         pybind11::arg("timeout"), without_lock);
-    m.def("tell_by_mpi", openxpu::tell_by_mpi, pybind11::arg("text"), pybind11::arg("timeout"), without_lock);
+    m.def("broadcast_by_mpi", openxpu::broadcast_by_mpi, pybind11::arg("text"), pybind11::arg("timeout"),
+          without_lock);
     m.def(
         "end_mpi",
         [](bool in_order) {
@@ -88,23 +89,23 @@ PYBIND11_MODULE(_distributed, m) {
             openxpu::mpi().end(in_order);
         },
         pybind11::arg("in_order"), without_lock);
-    pybind11::class_<Carrier, c10::intrusive_ptr<Carrier>, c10d::Backend>(m, "MpiCarrier")
+    pybind11::class_<Transport, c10::intrusive_ptr<Transport>, c10d::Backend>(m, "MpiTransport")
         .def(pybind11::init([](const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
                                std::chrono::milliseconds timeout) {
-                 return c10::make_intrusive<Carrier>(store, rank, size, timeout);
+                 return c10::make_intrusive<Transport>(store, rank, size, timeout);
              }),
              pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"), pybind11::arg("timeout"),
              without_lock);
 
     pybind11::class_<CollectiveBackend, c10::intrusive_ptr<CollectiveBackend>, c10d::Backend>(
         m, "ProcessGroupXCCL")
-        .def(pybind11::init([](c10::intrusive_ptr<c10d::Backend> carrier,
+        .def(pybind11::init([](c10::intrusive_ptr<c10d::Backend> transport,
                                c10::intrusive_ptr<c10d::Store> store, Options options,
                                CollectiveBackend::Connect connect) {
-                 return c10::make_intrusive<CollectiveBackend>(std::move(carrier), std::move(store),
+                 return c10::make_intrusive<CollectiveBackend>(std::move(transport), std::move(store),
                                                                std::move(options), std::move(connect));
              }),
-             pybind11::arg("carrier"), pybind11::arg("store"), pybind11::arg("options"),
+             pybind11::arg("transport"), pybind11::arg("store"), pybind11::arg("options"),
              pybind11::arg("connect"))
         .def_property_readonly("options", &CollectiveBackend::options)
         .def_property_readonly("_bytes_through_memory", &CollectiveBackend::bytes_through_memory)

@@ -34,18 +34,18 @@ struct ring {
     _Alignas(LINE) _Atomic uint32_t emptied;
 };
 
-// One more than the number of the last mail there, and of the last one that isn't wanted any more.
-struct mail {
+// One more than the number of the last inbox_slot there, and of the last one that isn't wanted any more.
+struct inbox_slot {
     _Alignas(LINE) _Atomic uint64_t written; // the sender's
     _Alignas(LINE) _Atomic uint64_t read;
 };
 
 struct head {
     uint32_t magic, rank, ranks;
-    uint64_t token, slot_bytes, mail_bytes;
+    uint64_t token, slot_bytes, inbox_bytes;
     _Alignas(LINE) _Atomic uint32_t bell;
     _Atomic uint32_t sleepers, has_left;
-    struct ring rings[]; // SEGMENT_RINGS to each rank; then SEGMENT_MAILS of struct mail
+    struct ring rings[]; // SEGMENT_RINGS to each rank; then SEGMENT_INBOX_SLOTS of struct inbox_slot
 };
 
 struct segment {
@@ -54,7 +54,7 @@ struct segment {
     uint64_t reserved;               // bytes
     pid_t creator;                   // 0: another rank's
     int file;                        // the own one's, or one that tells when its process ends
-    bool is_reserved[];              // for each rank: mails, rings
+    bool is_reserved[];              // for each rank: inbox_slots, rings
 };
 
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "atomics of shared memory have no locks");
@@ -63,28 +63,29 @@ _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "atomics of shared memory have no lock
 // host, their rings together are to be small.
 size_t segment_slot_bytes(uint32_t ranks) { return ranks <= 8 ? 128 << 10 : 32 << 10; }
 
-static size_t mail_stride(size_t mail_bytes) { return (mail_bytes + LINE - 1) / LINE * LINE; }
+static size_t inbox_stride(size_t inbox_bytes) { return (inbox_bytes + LINE - 1) / LINE * LINE; }
 
 static size_t rings_bytes(uint32_t ranks) {
     return SEGMENT_RINGS * SEGMENT_SLOTS * segment_slot_bytes(ranks);
 }
 
 // Of all to one rank.
-static size_t bytes_to_each(uint32_t ranks, size_t mail_bytes) {
-    return (rings_bytes(ranks) + SEGMENT_MAILS * mail_stride(mail_bytes) + 4095) / 4096 * 4096;
+static size_t bytes_to_each(uint32_t ranks, size_t inbox_bytes) {
+    return (rings_bytes(ranks) + SEGMENT_INBOX_SLOTS * inbox_stride(inbox_bytes) + 4095) / 4096 * 4096;
 }
 
 static size_t slots_at(uint32_t ranks) {
-    const size_t head = sizeof(struct head) + (size_t)ranks * (SEGMENT_RINGS * sizeof(struct ring) +
-                                                               SEGMENT_MAILS * sizeof(struct mail));
+    const size_t head =
+        sizeof(struct head) + (size_t)ranks * (SEGMENT_RINGS * sizeof(struct ring) +
+                                               SEGMENT_INBOX_SLOTS * sizeof(struct inbox_slot));
     return (head + 4095) / 4096 * 4096;
 }
 
-static segment *map(int file, uint32_t ranks, size_t mail_bytes) {
+static segment *map(int file, uint32_t ranks, size_t inbox_bytes) {
     segment *mapped = calloc(1, sizeof *mapped + 2 * ranks * sizeof(bool));
     if (!mapped) return NULL;
     mapped->slots_at = slots_at(ranks);
-    mapped->to_each = bytes_to_each(ranks, mail_bytes);
+    mapped->to_each = bytes_to_each(ranks, inbox_bytes);
     mapped->bytes = mapped->slots_at + ranks * mapped->to_each;
     mapped->file = -1;
     mapped->head = mmap(NULL, mapped->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -93,10 +94,10 @@ static segment *map(int file, uint32_t ranks, size_t mail_bytes) {
     return NULL;
 }
 
-segment *segment_create(uint32_t rank, uint32_t ranks, size_t mail_bytes, segment_name *name) {
+segment *segment_create(uint32_t rank, uint32_t ranks, size_t inbox_bytes, segment_name *name) {
     struct rlimit most;
     memset(name, 0, sizeof *name);
-    const size_t bytes = slots_at(ranks) + ranks * bytes_to_each(ranks, mail_bytes);
+    const size_t bytes = slots_at(ranks) + ranks * bytes_to_each(ranks, inbox_bytes);
     // beyond it comes a signal
     if (getrlimit(RLIMIT_FSIZE, &most) || (most.rlim_cur != RLIM_INFINITY && most.rlim_cur < bytes))
         return NULL;
@@ -107,7 +108,7 @@ segment *segment_create(uint32_t rank, uint32_t ranks, size_t mail_bytes, segmen
     // Nobody can cut it while others read. Memory that isn't there when it is written would be a signal.
     if (!ftruncate(file, (off_t)bytes) && !fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) &&
         !fallocate(file, 0, 0, (off_t)slots_at(ranks)) && getrandom(&token, sizeof token, 0) == sizeof token)
-        own = map(file, ranks, mail_bytes);
+        own = map(file, ranks, inbox_bytes);
     if (!own) {
         close(file);
         return NULL;
@@ -119,13 +120,13 @@ segment *segment_create(uint32_t rank, uint32_t ranks, size_t mail_bytes, segmen
     head->ranks = ranks;
     head->token = token;
     head->slot_bytes = segment_slot_bytes(ranks);
-    head->mail_bytes = mail_bytes;
+    head->inbox_bytes = inbox_bytes;
     head->magic = MAGIC;
     *name = (segment_name){token, (int32_t)own->creator, file};
     return own;
 }
 
-segment *segment_open(const segment_name *name, uint32_t rank, uint32_t ranks, size_t mail_bytes) {
+segment *segment_open(const segment_name *name, uint32_t rank, uint32_t ranks, size_t inbox_bytes) {
     if (name->process <= 0 || name->file < 0) return NULL;
     char path[64], target[sizeof "/memfd:" + sizeof memory_name] = "", wanted[sizeof target];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", name->process, name->file);
@@ -139,8 +140,8 @@ segment *segment_open(const segment_name *name, uint32_t rank, uint32_t ranks, s
     const int file = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     struct stat is;
     if (file >= 0 && !fstat(file, &is) && S_ISREG(is.st_mode) &&
-        is.st_size == (off_t)(slots_at(ranks) + ranks * bytes_to_each(ranks, mail_bytes)))
-        other = map(file, ranks, mail_bytes);
+        is.st_size == (off_t)(slots_at(ranks) + ranks * bytes_to_each(ranks, inbox_bytes)))
+        other = map(file, ranks, inbox_bytes);
     if (file >= 0) close(file);
     if (!other) {
         close(process);
@@ -149,7 +150,7 @@ segment *segment_open(const segment_name *name, uint32_t rank, uint32_t ranks, s
     other->file = process;
     const struct head *head = other->head;
     if (head->magic == MAGIC && head->token == name->token && head->rank == rank && head->ranks == ranks &&
-        head->slot_bytes == segment_slot_bytes(ranks) && head->mail_bytes == mail_bytes)
+        head->slot_bytes == segment_slot_bytes(ranks) && head->inbox_bytes == inbox_bytes)
         return other;
     segment_close(other);
     return NULL;
@@ -245,42 +246,43 @@ void segment_take(segment *sender, uint32_t to, unsigned ring) {
     segment_ring(sender);
 }
 
-// --- mails ---
+// --- inbox_slots ---
 
-static struct mail *mail_of(const segment *of, uint32_t to, uint64_t number) {
-    struct mail *mails = (struct mail *)&of->head->rings[(size_t)of->head->ranks * SEGMENT_RINGS];
-    return &mails[(size_t)to * SEGMENT_MAILS + number % SEGMENT_MAILS];
+static struct inbox_slot *inbox_slot_of(const segment *of, uint32_t to, uint64_t number) {
+    struct inbox_slot *inbox_slots =
+        (struct inbox_slot *)&of->head->rings[(size_t)of->head->ranks * SEGMENT_RINGS];
+    return &inbox_slots[(size_t)to * SEGMENT_INBOX_SLOTS + number % SEGMENT_INBOX_SLOTS];
 }
 
 static char *text_of(const segment *of, uint32_t to, uint64_t number) {
     return (char *)of->head + of->slots_at + to * of->to_each + rings_bytes(of->head->ranks) +
-           number % SEGMENT_MAILS * mail_stride(of->head->mail_bytes);
+           number % SEGMENT_INBOX_SLOTS * inbox_stride(of->head->inbox_bytes);
 }
 
-void *segment_mail_room(segment *own, uint32_t to, uint64_t number, uint64_t first) {
-    struct mail *mail = mail_of(own, to, number);
-    const uint64_t written = atomic_load_explicit(&mail->written, memory_order_relaxed);
+void *segment_inbox_room(segment *own, uint32_t to, uint64_t number, uint64_t first) {
+    struct inbox_slot *inbox_slot = inbox_slot_of(own, to, number);
+    const uint64_t written = atomic_load_explicit(&inbox_slot->written, memory_order_relaxed);
     // Those `first` and later are written in order.
-    if (number >= first + SEGMENT_MAILS && written != number + 1 - SEGMENT_MAILS) return NULL;
-    return atomic_load_explicit(&mail->read, memory_order_acquire) >= written ? text_of(own, to, number)
-                                                                              : NULL;
+    if (number >= first + SEGMENT_INBOX_SLOTS && written != number + 1 - SEGMENT_INBOX_SLOTS) return NULL;
+    return atomic_load_explicit(&inbox_slot->read, memory_order_acquire) >= written ? text_of(own, to, number)
+                                                                                    : NULL;
 }
 
-void segment_mail_put(segment *own, segment *receiver, uint32_t to, uint64_t number) {
-    atomic_store(&mail_of(own, to, number)->written, number + 1);
+void segment_inbox_put(segment *own, segment *receiver, uint32_t to, uint64_t number) {
+    atomic_store(&inbox_slot_of(own, to, number)->written, number + 1);
     segment_ring(receiver);
 }
 
-const void *segment_mail_next(const segment *sender, uint32_t to, uint64_t number) {
-    struct mail *mail = mail_of(sender, to, number);
-    return atomic_load_explicit(&mail->written, memory_order_acquire) == number + 1
+const void *segment_inbox_next(const segment *sender, uint32_t to, uint64_t number) {
+    struct inbox_slot *inbox_slot = inbox_slot_of(sender, to, number);
+    return atomic_load_explicit(&inbox_slot->written, memory_order_acquire) == number + 1
                ? text_of(sender, to, number)
                : NULL;
 }
 
-void segment_mail_take(segment *sender, uint32_t to, uint64_t number) {
-    struct mail *mail = mail_of(sender, to, number);
-    uint64_t read = atomic_load(&mail->read);
-    while (read < number + 1 && !atomic_compare_exchange_weak(&mail->read, &read, number + 1)) {}
+void segment_inbox_take(segment *sender, uint32_t to, uint64_t number) {
+    struct inbox_slot *inbox_slot = inbox_slot_of(sender, to, number);
+    uint64_t read = atomic_load(&inbox_slot->read);
+    while (read < number + 1 && !atomic_compare_exchange_weak(&inbox_slot->read, &read, number + 1)) {}
     segment_ring(sender);
 }

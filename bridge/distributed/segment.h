@@ -19,7 +19,11 @@
 extern "C" {
 #endif
 
-enum { SEGMENT_RINGS = 4, SEGMENT_SLOTS = 8, SEGMENT_MAILS = 16 }; /* to each other rank; slots of a ring */
+enum {
+    SEGMENT_RINGS = 4,
+    SEGMENT_SLOTS = 8,
+    SEGMENT_INBOX_SLOTS = 16
+}; /* to each other rank; slots of a ring */
 
 typedef struct segment segment;
 
@@ -34,9 +38,9 @@ size_t segment_slot_bytes(uint32_t ranks);
 
 /* A rank's own, with mails of up to so many bytes. NULL: the system has no memory for it, or no files left.
  */
-segment *segment_create(uint32_t rank, uint32_t ranks, size_t mail_bytes, segment_name *name);
+segment *segment_create(uint32_t rank, uint32_t ranks, size_t inbox_bytes, segment_name *name);
 /* Another rank's. NULL: it isn't to be had here. */
-segment *segment_open(const segment_name *name, uint32_t rank, uint32_t ranks, size_t mail_bytes);
+segment *segment_open(const segment_name *name, uint32_t rank, uint32_t ranks, size_t inbox_bytes);
 /* Ends the mapping, which nobody may use any more. NULL is nothing. */
 void segment_close(segment *mapped);
 
@@ -68,12 +72,12 @@ void segment_take(segment *sender, uint32_t to, unsigned ring);
 
 /* The sender: the place for the mail of that number, NULL where the receiver hasn't read one that is there;
  * that it is written. */
-void *segment_mail_room(segment *own, uint32_t to, uint64_t number, uint64_t first);
-void segment_mail_put(segment *own, segment *receiver, uint32_t to, uint64_t number);
+void *segment_inbox_room(segment *own, uint32_t to, uint64_t number, uint64_t first);
+void segment_inbox_put(segment *own, segment *receiver, uint32_t to, uint64_t number);
 /* The receiver: that mail, NULL where it hasn't come; that neither it nor one before it is wanted any more.
  */
-const void *segment_mail_next(const segment *sender, uint32_t to, uint64_t number);
-void segment_mail_take(segment *sender, uint32_t to, uint64_t number);
+const void *segment_inbox_next(const segment *sender, uint32_t to, uint64_t number);
+void segment_inbox_take(segment *sender, uint32_t to, uint64_t number);
 
 #ifdef __cplusplus
 }

@@ -7,8 +7,8 @@
 
 namespace openxpu {
 
-SharedMemory::SharedMemory(int rank, int size, size_t mail_bytes, std::chrono::milliseconds timeout)
-    : rank_(static_cast<uint32_t>(rank)), mail_bytes_(mail_bytes), timeout_(timeout),
+SharedMemory::SharedMemory(int rank, int size, size_t inbox_bytes, std::chrono::milliseconds timeout)
+    : rank_(static_cast<uint32_t>(rank)), inbox_bytes_(inbox_bytes), timeout_(timeout),
       peers_(static_cast<size_t>(size)) {}
 
 SharedMemory::~SharedMemory() {
@@ -24,7 +24,7 @@ bool SharedMemory::is_wanted() {
 
 void SharedMemory::make_own() {
     if (std::exchange(was_tried_, true)) return;
-    own_ = segment_create(rank_, static_cast<uint32_t>(peers_.size()), mail_bytes_, &name_);
+    own_ = segment_create(rank_, static_cast<uint32_t>(peers_.size()), inbox_bytes_, &name_);
 }
 
 void SharedMemory::begin(uint64_t number, bool has_large) {
@@ -35,69 +35,69 @@ void SharedMemory::begin(uint64_t number, bool has_large) {
 }
 
 // Collectives that have begun don't expect anything in a ring.
-SharedMemory::Said SharedMemory::say(int other) {
+SharedMemory::Announcement SharedMemory::say(int other) {
     const std::lock_guard guard(lock_);
     auto &peer = peers_[static_cast<size_t>(other)];
-    auto &told = peer.told;
-    const auto &heard = peer.heard;
+    auto &announced = peer.announced;
+    const auto &received = peer.received;
     const auto decide = [this](uint64_t &from, uint64_t at_least) {
         if (from == UINT64_MAX) from = std::max(latest_ + 1, at_least);
     };
     if (peer.mapped) {
-        decide(told.takes_from, 0);
-        if (heard.takes_from != UINT64_MAX && segment_reserve(own_, static_cast<uint32_t>(other), false))
-            decide(told.mails_from, heard.takes_from);
-        if (heard.mails_from != UINT64_MAX) decide(told.relies_from, heard.mails_from);
+        decide(announced.takes_from, 0);
+        if (received.takes_from != UINT64_MAX && segment_reserve(own_, static_cast<uint32_t>(other), false))
+            decide(announced.inbox_from, received.takes_from);
+        if (received.inbox_from != UINT64_MAX) decide(announced.relies_from, received.inbox_from);
     }
-    return {name_, told.takes_from, told.mails_from, told.relies_from};
+    return {name_, announced.takes_from, announced.inbox_from, announced.relies_from};
 }
 
-void SharedMemory::hear(int other, const Said &said) {
+void SharedMemory::hear(int other, const Announcement &said) {
     const std::lock_guard guard(lock_);
     auto &peer = peers_[static_cast<size_t>(other)];
-    auto &heard = peer.heard;
-    heard.takes_from = std::min(heard.takes_from, said.takes_from);
-    heard.mails_from = std::min(heard.mails_from, said.mails_from);
-    heard.relies_from = std::min(heard.relies_from, said.relies_from);
+    auto &received = peer.received;
+    received.takes_from = std::min(received.takes_from, said.takes_from);
+    received.inbox_from = std::min(received.inbox_from, said.inbox_from);
+    received.relies_from = std::min(received.relies_from, said.relies_from);
     if (!said.name.process || std::exchange(peer.was_tried, true)) return;
     make_own();
     if (own_)
         peer.mapped = segment_open(&said.name, static_cast<uint32_t>(other),
-                                   static_cast<uint32_t>(peers_.size()), mail_bytes_);
+                                   static_cast<uint32_t>(peers_.size()), inbox_bytes_);
 }
 
 bool SharedMemory::may_come(int other, uint64_t number) {
     const std::lock_guard guard(lock_);
-    return number >= peers_[static_cast<size_t>(other)].told.takes_from;
+    return number >= peers_[static_cast<size_t>(other)].announced.takes_from;
 }
 
-SharedMemory::Way SharedMemory::way_to(int other, uint64_t number) {
+SharedMemory::Route SharedMemory::route_to(int other, uint64_t number) {
     const std::lock_guard guard(lock_);
     const auto &peer = peers_[static_cast<size_t>(other)];
-    if (number < peer.told.mails_from) return by_carrier;
-    return number < peer.heard.relies_from ? both_ways : by_memory;
+    if (number < peer.announced.inbox_from) return by_transport;
+    return number < peer.received.relies_from ? both_ways : by_memory;
 }
 
-uint64_t SharedMemory::mails_from(int other) {
+uint64_t SharedMemory::inbox_from(int other) {
     const std::lock_guard guard(lock_);
-    return peers_[static_cast<size_t>(other)].told.mails_from;
+    return peers_[static_cast<size_t>(other)].announced.inbox_from;
 }
 
 bool SharedMemory::relies_on(int other, uint64_t number) {
     const std::lock_guard guard(lock_);
-    return number >= peers_[static_cast<size_t>(other)].told.relies_from;
+    return number >= peers_[static_cast<size_t>(other)].announced.relies_from;
 }
 
-void SharedMemory::ignore_mails(uint64_t number) {
+void SharedMemory::discard_inbox(uint64_t number) {
     for (auto &peer : peers_)
-        if (segment *other = peer.mapped) segment_mail_take(other, rank_, number);
+        if (segment *other = peer.mapped) segment_inbox_take(other, rank_, number);
 }
 
 int SharedMemory::lease(int other, uint64_t number) {
     const std::lock_guard guard(lock_);
     auto &peer = peers_[static_cast<size_t>(other)];
     const auto to = static_cast<uint32_t>(other);
-    if (number < peer.heard.takes_from || !peer.mapped || !segment_reserve(own_, to, true)) return -1;
+    if (number < peer.received.takes_from || !peer.mapped || !segment_reserve(own_, to, true)) return -1;
     for (unsigned ring = 0; ring < SEGMENT_RINGS; ring++)
         if (!peer.leased[ring] && segment_is_empty(own_, to, ring)) {
             peer.leased[ring] = true;

@@ -4,7 +4,8 @@
 // message or several collectives; then the first collective from which the rank receives through memory,
 // sends headers through memory, and reads others' headers there only. These are collectives that haven't
 // begun yet. A rank that begins one therefore acts as the others expect, whatever it has received since. If
-// a rank can't open another's segment, or was told of none, all messages between the two use the transport.
+// a rank can't open another's segment, or was announced of none, all messages between the two use the
+// transport.
 #pragma once
 
 #include <atomic>
@@ -19,14 +20,14 @@ namespace openxpu {
 class SharedMemory {
   public:
     // What a rank tells another one.
-    struct Said {
+    struct Announcement {
         segment_name name{};
         // From which collective on, by its number, this rank takes what comes through memory, sends its
         // first messages so, whatever else it does, and takes those of the other rank from there alone.
-        uint64_t takes_from = UINT64_MAX, mails_from = UINT64_MAX, relies_from = UINT64_MAX;
+        uint64_t takes_from = UINT64_MAX, inbox_from = UINT64_MAX, relies_from = UINT64_MAX;
     };
 
-    SharedMemory(int rank, int size, size_t mail_bytes, std::chrono::milliseconds timeout);
+    SharedMemory(int rank, int size, size_t inbox_bytes, std::chrono::milliseconds timeout);
     ~SharedMemory();
     SharedMemory(const SharedMemory &) = delete;
     SharedMemory &operator=(const SharedMemory &) = delete;
@@ -36,19 +37,19 @@ class SharedMemory {
 
     // A collective begins; what is said by it comes after this.
     void begin(uint64_t number, bool has_large);
-    Said say(int other);
-    void hear(int other, const Said &said);
+    Announcement say(int other);
+    void hear(int other, const Announcement &said);
     // Whether that rank may send what belongs to the collective through a ring: it says so.
     bool may_come(int other, uint64_t number);
-    // How the first message to that rank goes: by the carrier, through memory, or both ways.
-    enum Way { by_carrier, both_ways, by_memory };
-    Way way_to(int other, uint64_t number);
-    uint64_t mails_from(int other); // the first of them that isn't the carrier's alone
+    // How the first message to that rank goes: by the transport, through memory, or both ways.
+    enum Route { by_transport, both_ways, by_memory };
+    Route route_to(int other, uint64_t number);
+    uint64_t inbox_from(int other); // the first of them that isn't the transport's alone
     // Whether that rank's comes through memory, and is looked for there alone.
     bool relies_on(int other, uint64_t number);
     // No mail of that number is wanted any more, nor one before it.
-    void ignore_mails(uint64_t number);
-    // A ring to that rank for one list of that collective; -1: the list is the carrier's. Only who has sent
+    void discard_inbox(uint64_t number);
+    // A ring to that rank for one list of that collective; -1: the list is the transport's. Only who has sent
     // all of it gives the ring back: what is left of another one could be taken for the next.
     int lease(int other, uint64_t number);
     void give_back(int other, int ring);
@@ -73,10 +74,10 @@ class SharedMemory {
     struct Peer {
         std::atomic<segment *> mapped = nullptr;
         bool was_tried = false, leased[SEGMENT_RINGS] = {};
-        Said told, heard; // without names
+        Announcement announced, received; // without names
     };
     const uint32_t rank_;
-    const size_t mail_bytes_;
+    const size_t inbox_bytes_;
     std::atomic<std::chrono::milliseconds> timeout_;
     std::mutex lock_; // guards what follows
     std::atomic<segment *> own_ = nullptr;

@@ -42,10 +42,10 @@ std::string in_words(const Collective &collective, const Tensors &tensors, bool 
     return text.str();
 }
 
-// A contiguous CPU tensor in the shape and dtype that the carrier gets.
-Tensor as_carried(const Tensor &host, const Collective &collective) {
+// A contiguous CPU tensor in the shape and dtype that the transport gets.
+Tensor as_transportable(const Tensor &host, const Collective &collective) {
     if (host.is_sparse()) return host;
-    const bool in_bytes = !collective.reduces && !is_carried(host.scalar_type());
+    const bool in_bytes = !collective.reduces && !is_transportable(host.scalar_type());
     const auto real = collective.reduces && host.is_complex() ? at::view_as_real(host) : host;
     if (collective.as == Collective::keep && !in_bytes) return real;
     // one element may have any stride, which bytes can't
@@ -59,7 +59,7 @@ Tensor as_carried(const Tensor &host, const Collective &collective) {
 
 } // namespace
 
-bool is_carried(c10::ScalarType type) {
+bool is_transportable(c10::ScalarType type) {
     switch (type) {
     case at::kFloat:
     case at::kDouble:
@@ -103,7 +103,7 @@ Tensor Transfer::map(const Tensor &tensor, const Collective &collective, bool re
         reads = reads || read;
         if (written) returns.push_back({tensor, host});
     }
-    const auto carried = as_carried(host, collective);
+    const auto carried = as_transportable(host, collective);
     if (written) results.push_back(carried);
     return carried;
 }
@@ -148,19 +148,19 @@ void CollectiveWork::follow(WorkPtr carried, Transfer transfer) {
     bool is_over;
     {
         const std::lock_guard guard(following_);
-        carried_ = std::move(carried);
+        transport_work_ = std::move(carried);
         transfer_ = std::move(transfer);
         exchange_ = transfer_.exchange;
-        tells_nobody_ = carried_ == exchange_; // Gloo's sends and receptions have no future
+        needs_waiter_ = transport_work_ == exchange_; // Gloo's sends and receptions have no future
         is_over = is_over_;
     }
     if (is_over && exchange_) {
         backend_->keep(exchange_);
         exchange_->abort();
     }
-    if (tells_nobody_) return;
+    if (needs_waiter_) return;
     const auto self = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);
-    carried_->getFuture()->addCallback([self](c10::ivalue::Future &done) {
+    transport_work_->getFuture()->addCallback([self](c10::ivalue::Future &done) {
         self->complete(done.hasError() ? done.exception_ptr() : nullptr);
     });
 }
@@ -181,7 +181,7 @@ void CollectiveWork::fail(const std::exception_ptr &failure) {
     if (exchange) exchange->abort(); // who waits for it goes on
 }
 
-void CollectiveWork::leave_carrier() {
+void CollectiveWork::abandon_transport() {
     c10::intrusive_ptr<ExchangeWork> exchange;
     {
         const std::lock_guard guard(following_);
@@ -192,7 +192,9 @@ void CollectiveWork::leave_carrier() {
     exchange->abort();
 }
 
-bool CollectiveWork::goes_on_when_heard() const { return exchange_ && exchange_->goes_on_when_heard(); }
+bool CollectiveWork::continues_after_header() const {
+    return exchange_ && exchange_->continues_after_header();
+}
 
 void CollectiveWork::synchronize() {
     if (!copied_) return;
@@ -203,27 +205,27 @@ void CollectiveWork::synchronize() {
 void CollectiveWork::release_resources() {
     outputs_.clear();
     future_.reset();
-    carried_.reset();
+    transport_work_.reset();
     exchange_.reset();
     transfer_ = {};
     recording_.reset();
     backend_.reset();
 }
 
-std::string CollectiveWork::misfit_so_far() {
+std::string CollectiveWork::mismatch_so_far() {
     c10::intrusive_ptr<ExchangeWork> exchange;
     {
         const std::lock_guard guard(following_);
         exchange = exchange_;
     }
-    return exchange ? exchange->known_misfit() : "";
+    return exchange ? exchange->known_mismatch() : "";
 }
 
-void CollectiveWork::wait_for_carrier(std::chrono::milliseconds timeout, bool alone) {
+void CollectiveWork::wait_for_transport(std::chrono::milliseconds timeout, bool alone) {
     std::exception_ptr failure;
     try {
         const at::AutoDispatchBelowADInplaceOrView below_autograd;
-        if (!(exchange_ ? exchange_->finish(timeout, alone) : carried_->wait(timeout)))
+        if (!(exchange_ ? exchange_->finish(timeout, alone) : transport_work_->wait(timeout)))
             return; // who aborted it says why
     } catch (...) { failure = std::current_exception(); }
     complete(failure);
@@ -233,7 +235,7 @@ void CollectiveWork::wait_aside() {
     if (!claim()) return;
     auto self = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);
     std::thread([self = std::move(self), at_work = std::make_unique<AtWork>()]() mutable {
-        self->wait_for_carrier(kNoTimeout, true);
+        self->wait_for_transport(kNoTimeout, true);
         self.reset();
     }).detach();
 }
@@ -258,7 +260,7 @@ void CollectiveWork::complete(std::exception_ptr failure) {
     std::exception_ptr refusal;
     try {
         if (failure) std::rethrow_exception(failure);
-        if (exchange_ && !is_over_) why = exchange_->misfit(kNoTimeout);
+        if (exchange_ && !is_over_) why = exchange_->mismatch_text(kNoTimeout);
         if (why.empty() && !is_over_) { // or it was given up meanwhile
             const at::AutoDispatchBelowADInplaceOrView below_autograd;
             for (const auto &each : transfer_.finish) each();
@@ -269,7 +271,7 @@ void CollectiveWork::complete(std::exception_ptr failure) {
     } catch (const std::exception &error) {
         why = error.what();
         if (exchange_) {
-            const auto differs = exchange_->known_misfit();
+            const auto differs = exchange_->known_mismatch();
             is_known = !differs.empty();
             if (is_known) why = differs;
         }

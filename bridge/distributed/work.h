@@ -16,12 +16,12 @@ struct Collective {
     const char *title; // for profiles; what errors say follows the colon
     std::optional<c10d::ReduceOp> reduces = std::nullopt;
     bool reads_outputs = false;          // in place
-    enum { keep, flat, rows } as = keep; // shapes of what the carrier gets: rows stay rows in bytes, too
+    enum { keep, flat, rows } as = keep; // shapes of what the transport gets: rows stay rows in bytes, too
     // Whose sizes are the same on all ranks.
     enum { nobodys, inputs, outputs } alike = nobodys;
     int root = -1;
     bool is_between_two = false;  // a send or a reception
-    bool is_straight = false;     // by an exchange, and not one of the carrier's own collectives
+    bool is_straight = false;     // by an exchange, and not one of the transport's own collectives
     bool is_awaited = false;      // by who calls, at once
     bool is_replayed = false;     // by a graph, on CPU tensors
     bool is_read_at_once = false; // by who calls, what it gives
@@ -34,13 +34,13 @@ struct Transfer {
     std::optional<c10::Stream> copying; // where copies run, if there are any between host and device
     bool reads = false;                 // so that something is copied to the host
     std::vector<Return> returns;
-    Tensors results;                           // what the carrier writes
+    Tensors results;                           // what the transport writes
     Exchange said;                             // to the other ranks: what this one does
-    c10::intrusive_ptr<ExchangeWork> exchange; // by which it is done; null: by the carrier's own
+    c10::intrusive_ptr<ExchangeWork> exchange; // by which it is done; null: by the transport's own
     std::vector<std::function<void()>> finish; // what is left to do with what has come
 
-    // The tensor in the shape and dtype that the carrier gets, contiguous. What is `written` there goes back
-    // when the carrier is done.
+    // The tensor in the shape and dtype that the transport gets, contiguous. What is `written` there goes
+    // back when the transport is done.
     at::Tensor map(const at::Tensor &tensor, const Collective &collective, bool read, bool written);
 };
 
@@ -56,17 +56,17 @@ class CollectiveWork final : public c10d::Work {
     CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &backend, const Collective &collective,
                    Tensors inputs, Tensors outputs);
 
-    // Takes what the carrier has begun. What `transfer` says is to be done then is done when that is over and
-    // has succeeded: by the carrier's thread, or by who waits for it where the carrier tells nobody.
+    // Takes what the transport has begun. What `transfer` says is to be done then is done when that is over
+    // and has succeeded: by the transport's thread, or by who waits for it where the transport tells nobody.
     void follow(WorkPtr carried, Transfer transfer);
-    // Waits for a carrier that tells nobody, unless somebody does. Failures are those of the work.
+    // Waits for a transport that tells nobody, unless somebody does. Failures are those of the work.
     void wait_here(std::chrono::milliseconds timeout = kNoTimeout) {
-        if (claim()) wait_for_carrier(timeout, false);
+        if (claim()) wait_for_transport(timeout, false);
     }
-    // The right to wait for the carrier, once.
+    // The right to wait for the transport, once.
     bool claim() { return !is_claimed_.exchange(true); }
     // `alone`: in a thread that computes nothing else.
-    void wait_for_carrier(std::chrono::milliseconds timeout, bool alone);
+    void wait_for_transport(std::chrono::milliseconds timeout, bool alone);
 
     const std::string &what() const { return what_; }
     // All of it that must be the same on all ranks: numbers of elements, and not sizes.
@@ -76,44 +76,44 @@ class CollectiveWork final : public c10d::Work {
     bool is_between_two() const { return is_between_two_; }
     void set_number(uint64_t number) { number_ = number; }
     void set_recording(std::shared_ptr<Recording> recording);
-    // Lets a thread of its own wait for the carrier, unless somebody does.
+    // Lets a thread of its own wait for the transport, unless somebody does.
     void wait_aside();
     // What is to come is asked for by who waits, when the other rank has said something: somebody has to.
-    bool goes_on_when_heard() const;
+    bool continues_after_header() const;
     // What doesn't fit of what has been heard.
-    std::string misfit_so_far();
+    std::string mismatch_so_far();
 
     // Ends it with an error, unless it has ended.
     void fail(const std::string &why) {
         fail(std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, why)));
     }
     void fail(const std::exception_ptr &failure);
-    // Ends waiting for the carrier; the work goes on till it fails. What the carrier has is kept for good:
-    // one of its threads may have it, and go on no more.
-    void leave_carrier();
+    // Ends waiting for the transport; the work goes on till it fails. What the transport has is kept for
+    // good: one of its threads may have it, and go on no more.
+    void abandon_transport();
 
     bool isCompleted() override {
-        if (tells_nobody_) wait_aside();
+        if (needs_waiter_) wait_aside();
         return Work::isCompleted();
     }
     bool wait(std::chrono::milliseconds timeout) override {
-        if (tells_nobody_) wait_here(timeout);
+        if (needs_waiter_) wait_here(timeout);
         return Work::wait(timeout);
     }
     void synchronize() override;
     void blockCurrentStream() override { wait(kNoTimeout); }
     void abort() override {
-        if (tells_nobody_)
+        if (needs_waiter_)
             fail(what_ + " was aborted");
         else
-            carried_->abort();
+            transport_work_->abort();
     }
-    int sourceRank() const override { return carried_->sourceRank(); }
+    int sourceRank() const override { return transport_work_->sourceRank(); }
     uint64_t getSequencenumber() const override { return number_; }
     Tensors result() override { return outputs_; }
 
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
-        if (tells_nobody_) wait_aside();
+        if (needs_waiter_) wait_aside();
         return wait_if_python(future_);
     }
 
@@ -123,7 +123,7 @@ class CollectiveWork final : public c10d::Work {
   private:
     Tensors outputs_;
     c10::intrusive_ptr<c10::ivalue::Future> future_;
-    WorkPtr carried_;
+    WorkPtr transport_work_;
     Transfer transfer_;
     std::optional<c10::Event> copied_;
     c10::intrusive_ptr<CollectiveBackend> backend_;
@@ -133,10 +133,10 @@ class CollectiveWork final : public c10d::Work {
     c10::intrusive_ptr<ExchangeWork> exchange_;
     uint64_t number_ = 0;
     std::shared_ptr<Recording> recording_;
-    std::mutex following_; // guards carried_, exchange_ and recording_ till it is over
+    std::mutex following_; // guards transport_work_, exchange_ and recording_ till it is over
     std::atomic<bool> is_over_ = false;
-    std::atomic<bool> tells_nobody_ = false; // that the carrier is done: somebody has to wait for it
-    std::atomic<bool> is_claimed_ = false;   // by who waits for the carrier
+    std::atomic<bool> needs_waiter_ = false; // that the transport is done: somebody has to wait for it
+    std::atomic<bool> is_claimed_ = false;   // by who waits for the transport
 
     void copy_back();
     void complete(std::exception_ptr failure);

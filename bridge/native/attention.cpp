@@ -195,7 +195,7 @@ void reserve_random(c10::DeviceIndex device, xpu_attention &args) {
 
 // The random numbers in (0, 1] of dropout for a tensor of this shape; an element is kept if its number is
 // above `dropout`.
-Tensor &fill_dropout_numbers(Tensor &numbers, uint64_t seed, uint64_t offset) {
+Tensor &fill_dropout_random(Tensor &numbers, uint64_t seed, uint64_t offset) {
     auto generator = at::globalContext().defaultGenerator(numbers.device()).clone();
     generator.set_current_seed(seed);
     generator.set_offset(offset);
@@ -210,7 +210,7 @@ Tensor probabilities(const Tensor &query, const Tensor &key, double dropout, boo
     if (causal) scores.masked_fill_(at::ones_like(scores[0][0], at::kBool).tril_().logical_not_(), -INFINITY);
     const Tensor p = scores.softmax(-1);
     Tensor numbers = at::empty_like(p);
-    return at::where(fill_dropout_numbers(numbers, seed, offset) > dropout, p, -p).to(query.scalar_type());
+    return at::where(fill_dropout_random(numbers, seed, offset) > dropout, p, -p).to(query.scalar_type());
 }
 
 // An output with the query's sizes and memory order, as in the operators' meta functions.
@@ -558,7 +558,7 @@ flash_backward_xpu(const Tensor &grad_out, const Tensor &query, const Tensor &ke
 }
 
 Tensor &fill_mem_eff_dropout_mask_xpu(Tensor &self, double, int64_t seed, int64_t offset) {
-    return fill_dropout_numbers(self, static_cast<uint64_t>(seed), static_cast<uint64_t>(offset));
+    return fill_dropout_random(self, static_cast<uint64_t>(seed), static_cast<uint64_t>(offset));
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> sdp_efficient_xpu(const Tensor &query, const Tensor &key,
@@ -728,12 +728,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_attention_backward_xpu(
     const Sight sight(custom_mask_type, window_size);
     Tensor q, k, v, grad_bias;
     if (is_plain(sight, query, key, starts_q)) {
-        const auto turned = [](const Tensor &x) { return x.transpose(1, 2); };
-        std::tie(q, k, v, grad_bias) =
-            sdp_efficient_backward_xpu(turned(grad_out), turned(query), turned(key), turned(value), bias,
-                                       turned(out), logsumexp, philox_seed, philox_offset, dropout_p,
-                                       {true, true, true, bias_requires_grad}, sight.causal, scale);
-        q = turned(q), k = turned(k), v = turned(v);
+        const auto transposed = [](const Tensor &x) { return x.transpose(1, 2); };
+        std::tie(q, k, v, grad_bias) = sdp_efficient_backward_xpu(
+            transposed(grad_out), transposed(query), transposed(key), transposed(value), bias,
+            transposed(out), logsumexp, philox_seed, philox_offset, dropout_p,
+            {true, true, true, bias_requires_grad}, sight.causal, scale);
+        q = transposed(q), k = transposed(k), v = transposed(v);
     } else {
         check_flash(sight, query, key, bias, starts_q, starts_k);
         const auto sums = starts_q.defined() ? packed_sums(logsumexp, starts_q)

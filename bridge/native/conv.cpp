@@ -18,7 +18,7 @@
 
 #include "../host_memory.h"
 #include "../operands.h"
-#include "ending.h"
+#include "post_ops.h"
 #include "xpu/ops/conv.h"
 
 namespace {
@@ -95,7 +95,7 @@ struct Convolution : ConvSettings {
     c10::DeviceIndex device() const { return input.device().index(); }
 };
 
-void convolve(const Convolution &c, const xpu_ending &ending, const Tensor &other, const Tensor &output) {
+void convolve(const Convolution &c, const xpu_post_ops &post_ops, const Tensor &other, const Tensor &output) {
     if (output.numel() == 0) return;
     const xpu_conv conv = conv_of(static_cast<int>(c.input.dim()) - 2, c.stride, c.padding, c.dilation,
                                   c.transposed, c.output_padding, c.groups);
@@ -104,20 +104,20 @@ void convolve(const Convolution &c, const xpu_ending &ending, const Tensor &othe
     xpu_tensor b{}, z{};
     if (c.bias.defined()) b = openxpu::input_of(c.bias);
     if (other.defined()) z = openxpu::input_of(other);
-    openxpu::check(xpu_conv_forward_ended(openxpu::current_stream(c.input), &conv, &x, &w,
-                                          c.bias.defined() ? &b : nullptr, &ending,
-                                          other.defined() ? &z : nullptr, &y));
+    openxpu::check(xpu_conv_forward_post_ops(openxpu::current_stream(c.input), &conv, &x, &w,
+                                             c.bias.defined() ? &b : nullptr, &post_ops,
+                                             other.defined() ? &z : nullptr, &y));
 }
 
 // Cases in which PyTorch doesn't use oneDNN. Its own kernels then accumulate in bfloat16, once per tap.
-bool adds_halves(const ConvSettings &s) {
+bool adds_bias_in_bf16(const ConvSettings &s) {
     if (!at::globalContext().userEnabledMkldnn()) return true;
     for (size_t i = 0; s.transposed && i < s.stride.size(); i++)
         if (s.output_padding[i] >= s.stride[i]) return true;
     return false;
 }
 Tensor widened(const Tensor &cpu, const ConvSettings &s) {
-    const bool adds = cpu.defined() && cpu.scalar_type() == at::kBFloat16 && adds_halves(s);
+    const bool adds = cpu.defined() && cpu.scalar_type() == at::kBFloat16 && adds_bias_in_bf16(s);
     return adds ? cpu.to(at::kFloat) : widened(cpu);
 }
 
@@ -223,11 +223,11 @@ template <typename Result, typename First, typename Second>
 using HostBinary = Result(First, Second, const Tensor &, const std::optional<Tensor> &, IntArrayRef,
                           IntArrayRef, IntArrayRef, int64_t, std::string_view, std::optional<at::Scalar>,
                           std::optional<std::string_view>, openxpu::Scalars, std::optional<std::string_view>);
-bool fuses_on_host(const Convolution &c, const xpu_ending &ending) {
+bool fuses_on_host(const Convolution &c, const xpu_post_ops &post_ops) {
     const auto type = c.input.scalar_type();
-    const bool simple = ending.combine == XPU_COMBINE_NONE
-                            ? ending.epilogue < XPU_EPILOGUE_ELU
-                            : ending.epilogue == XPU_EPILOGUE_NONE || ending.epilogue == XPU_EPILOGUE_RELU;
+    const bool simple = post_ops.combine == XPU_COMBINE_NONE ? post_ops.epilogue < XPU_EPILOGUE_ELU
+                                                             : post_ops.epilogue == XPU_EPILOGUE_NONE ||
+                                                                   post_ops.epilogue == XPU_EPILOGUE_RELU;
     // a graph records it separately
     return simple && !c.transposed && !openxpu::is_captured(c.device()) &&
            at::globalContext().userEnabledMkldnn() && c.input.dim() > 3 && c.input.numel() > 0 &&
@@ -235,13 +235,13 @@ bool fuses_on_host(const Convolution &c, const xpu_ending &ending) {
 }
 
 // Applies post-ops that oneDNN doesn't fuse.
-void end_by_itself(const xpu_ending &ending, const Tensor &other, const Tensor &result) {
+void apply_post_ops_separately(const xpu_post_ops &post_ops, const Tensor &other, const Tensor &result) {
     const Tensor combined = other.defined() ? other.expand(result.sizes()) : other;
     const xpu_tensor y = openxpu::tensor_of(result);
     xpu_tensor z{};
     if (combined.defined()) z = openxpu::input_of(combined);
-    openxpu::check(
-        xpu_ending_apply(openxpu::current_stream(result), &ending, combined.defined() ? &z : nullptr, &y));
+    openxpu::check(xpu_post_ops_apply(openxpu::current_stream(result), &post_ops,
+                                      combined.defined() ? &z : nullptr, &y));
 }
 
 struct Unary {
@@ -251,16 +251,16 @@ struct Unary {
 };
 
 Tensor fused(const Convolution &c, const Unary &unary) {
-    const xpu_ending ending = openxpu::ending_of(unary.name, unary.scalars, unary.algorithm);
+    const xpu_post_ops post_ops = openxpu::post_ops_of(unary.name, unary.scalars, unary.algorithm);
     const auto format = fused_format(c);
     if (!openxpu::uses_host_kernels(c.device())) {
         Tensor output = at::empty(c.output_size(), c.input.options().memory_format(format));
-        convolve(c, ending, {}, output);
+        convolve(c, post_ops, {}, output);
         return output;
     }
     Tensor output;
     const auto lies = format_of(c.input, c.weight);
-    if (fuses_on_host(c, ending)) {
+    if (fuses_on_host(c, post_ops)) {
         using Signature =
             Tensor(const Tensor &, const Tensor &, const std::optional<Tensor> &, IntArrayRef, IntArrayRef,
                    IntArrayRef, int64_t, std::string_view, openxpu::Scalars, std::optional<std::string_view>);
@@ -273,7 +273,7 @@ Tensor fused(const Convolution &c, const Unary &unary) {
                       c.input.scalar_type());
     } else {
         output = convolve_on_host(c);
-        end_by_itself(ending, {}, output);
+        apply_post_ops_separately(post_ops, {}, output);
     }
     return output.contiguous(format);
 }
@@ -281,8 +281,8 @@ Tensor fused(const Convolution &c, const Unary &unary) {
 // `place`: the destination, which is also `other`; or null.
 Tensor fused_binary(const Convolution &c, const Tensor &other, std::string_view binary,
                     const std::optional<at::Scalar> &alpha, const Unary &unary, const Tensor *place) {
-    xpu_ending ending = openxpu::ending_of(unary.name, unary.scalars, unary.algorithm);
-    ending.combine = openxpu::combine_of(binary);
+    xpu_post_ops post_ops = openxpu::post_ops_of(unary.name, unary.scalars, unary.algorithm);
+    post_ops.combine = openxpu::combine_of(binary);
     TORCH_CHECK(!alpha || alpha->toDouble() == 1,
                 "mkldnn_convolution_pointwise_binary: the alpha value should be none or 1.0");
     at::checkAllSameType("xpu_convolution", {{c.input, "input", 1}, {other, "other", 4}});
@@ -292,20 +292,20 @@ Tensor fused_binary(const Convolution &c, const Tensor &other, std::string_view 
     const auto format = fused_format(c);
     if (!openxpu::uses_host_kernels(c.device())) {
         Tensor output = place ? *place : at::empty(sizes, c.input.options().memory_format(format));
-        convolve(c, ending, place ? *place : openxpu::lying_as(other, output), output);
+        convolve(c, post_ops, place ? *place : openxpu::lying_as(other, output), output);
         return output;
     }
     Tensor output;
     const auto lies = format_of(c.input, c.weight);
     std::optional<std::string_view> name;
-    if (ending.epilogue != XPU_EPILOGUE_NONE) name = unary.name;
+    if (post_ops.epilogue != XPU_EPILOGUE_NONE) name = unary.name;
     // PyTorch fuses channels-last convolutions of one group. Otherwise it adds after the convolution, and
     // its add with relu doesn't support bfloat16.
     const bool is_plain = lies == at::MemoryFormat::Contiguous || c.groups != 1;
-    if (!fuses_on_host(c, ending) || (is_plain && other.scalar_type() == at::kBFloat16)) {
+    if (!fuses_on_host(c, post_ops) || (is_plain && other.scalar_type() == at::kBFloat16)) {
         output = convolve_on_host(c);
-        end_by_itself(ending, other, output);
-    } else if (place && ending.combine == XPU_COMBINE_ADD && place->is_contiguous(lies) &&
+        apply_post_ops_separately(post_ops, other, output);
+    } else if (place && post_ops.combine == XPU_COMBINE_ADD && place->is_contiguous(lies) &&
                !openxpu::is_slow_on_host(other.scalar_type())) {
         static const auto op = host_operator<HostBinary<Tensor &, Tensor &, const Tensor &>>(
             "mkldnn::_convolution_pointwise_", "binary");

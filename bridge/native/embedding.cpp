@@ -17,7 +17,7 @@
 
 #include "native/index.h"
 #include "xpu/ops/embedding.h"
-#include "xpu/plans.h"
+#include "xpu/policy.h"
 
 namespace at::native {
 
@@ -50,7 +50,7 @@ xpu_bags bags_like(const Tensor &weight, const Tensor &indices, int64_t bags, in
             .row_stride = weight.stride(0),
             .count = indices.numel(),
             .bags = bags,
-            .left_out = padding_idx < 0 ? -1 : padding_idx};
+            .padding_index = padding_idx < 0 ? -1 : padding_idx};
 }
 
 // The same tensor with contiguous rows.
@@ -72,13 +72,13 @@ Tensor rows_gradient(const Tensor &grad, const Tensor &index, int64_t rows, int6
     if (index.numel() == 0 || grad.size(1) == 0) return weight;
     const auto [keys, places] = index.sort(/*stable=*/true, 0, false);
     auto args = bags_like(weight, index, 0, padding_idx);
-    if (factors.defined()) args.given_stride = factors.stride(0);
+    if (factors.defined()) args.sample_weight_stride = factors.stride(0);
     const auto data = [](const Tensor &tensor) {
         return tensor.defined() ? tensor.const_data_ptr() : nullptr;
     };
-    check(xpu_rows_gradient(current_stream(grad), &args, grad.const_data_ptr(), keys.const_data_ptr(),
-                            places.const_data_ptr<int64_t>(), data(bag), data(sizes), data(factors),
-                            by_frequency, weight.mutable_data_ptr()));
+    check(xpu_embedding_backward(current_stream(grad), &args, grad.const_data_ptr(), keys.const_data_ptr(),
+                                 places.const_data_ptr<int64_t>(), data(bag), data(sizes), data(factors),
+                                 by_frequency, weight.mutable_data_ptr()));
     return weight;
 }
 
@@ -91,7 +91,7 @@ Tensor embedding_dense_backward_xpu(const Tensor &grad_output, const Tensor &ind
     const auto width = grad_output.size(-1);
     const auto index = indices.contiguous().view(-1);
     auto grad = grad_output.reshape({index.numel(), width});
-    if (!xpu_plans_for_processor(grad.device().index()))
+    if (!xpu_uses_cpu_policy(grad.device().index()))
         return rows_gradient(grad.contiguous(), index, num_weights, padding_idx, scale_grad_by_freq, {}, {},
                              {});
     const bool half = is_half(grad);
@@ -161,7 +161,7 @@ embedding_bag_xpu(const Tensor &weight, const Tensor &indices_given, const Tenso
     const auto chosen = at::empty({mode == bag_max ? bags : 0, width}, indices.options());
     auto args = bags_like(rows, indices, bags, padding_idx);
     args.last_is_end = include_last_offset;
-    if (weighted) args.given_stride = factors.stride(0);
+    if (weighted) args.sample_weight_stride = factors.stride(0);
     if (bags == 0) bag.zero_();
     const auto starts = offsets.contiguous();
     xpu_fault fault = {};
@@ -197,7 +197,7 @@ Tensor embedding_bag_dense_backward_xpu(const Tensor &grad, const Tensor &indice
                             grad.to(sum_type).masked_fill(none, 0));
         return weight.to(grad.scalar_type());
     }
-    if (!xpu_plans_for_processor(grad.device().index())) {
+    if (!xpu_uses_cpu_policy(grad.device().index())) {
         const bool weighted = per_sample_weights && per_sample_weights->defined();
         const auto factors = weighted ? per_sample_weights->to(grad.scalar_type()) : Tensor();
         const auto type = indices.scalar_type();
@@ -230,8 +230,9 @@ Tensor embedding_bag_per_sample_weights_backward_xpu(const Tensor &grad, const T
     if (grad.size(0) == 0) return at::zeros({index.numel()}, grad.options()); // no bags
     const auto args = bags_like(rows, index, grad.size(0), padding_idx);
     xpu_fault fault = {};
-    check(xpu_bag_weights(current_stream(grad), &args, dense.const_data_ptr(), rows.const_data_ptr(),
-                          index.const_data_ptr(), bag.const_data_ptr(), out.mutable_data_ptr(), &fault));
+    check(xpu_bag_weights_backward(current_stream(grad), &args, dense.const_data_ptr(), rows.const_data_ptr(),
+                                   index.const_data_ptr(), bag.const_data_ptr(), out.mutable_data_ptr(),
+                                   &fault));
     check_bag_fault(fault);
     return out;
 }

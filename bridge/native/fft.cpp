@@ -23,7 +23,7 @@ using at::Tensor;
 // True if PyTorch's CPU kernel is used: on host devices, or for fp64 on devices without it.
 bool transforms_on_host(const Tensor &self) {
     const auto device = self.device().index();
-    return works_as_processor(device) ||
+    return works_as_cpu(device) ||
            (c10::toRealValueType(self.scalar_type()) == at::kDouble && !properties_of(device).has_fp64);
 }
 
@@ -124,7 +124,7 @@ Tensor _fft_c2c_xpu(const Tensor &self, IntArrayRef dim, int64_t normalization, 
     auto dims = dim.vec();
     sort_by_stride(dims, self.strides());
     return transform(self, self.scalar_type(), self.sizes(), order_after(self.strides(), dims), dims,
-                     XPU_FFT_COMPLEX, !forward, scale_of(normalization, self.sizes(), dim));
+                     XPU_FFT_C2C, !forward, scale_of(normalization, self.sizes(), dim));
 }
 
 // The last dimension first, then the others, at most three at a time, like PyTorch's own.
@@ -156,7 +156,7 @@ Tensor _fft_r2c_xpu(const Tensor &self, IntArrayRef dim, int64_t normalization, 
         sizes[last] = self.size(last);
         std::iota(order.begin(), order.end(), 0);
     }
-    return transform(self, type, sizes, order, dim, XPU_FFT_FROM_REAL, false,
+    return transform(self, type, sizes, order, dim, XPU_FFT_R2C, false,
                      scale_of(normalization, self.sizes(), dim));
 }
 
@@ -172,7 +172,7 @@ Tensor _fft_c2r_xpu(const Tensor &self, IntArrayRef dim, int64_t normalization, 
     }
     sizes[dim.back()] = last_dim_size;
     return transform(self, c10::toRealValueType(self.scalar_type()), sizes, order_after(strides, dim.back()),
-                     dim, XPU_FFT_TO_REAL, true, scale_of(normalization, sizes, dim));
+                     dim, XPU_FFT_C2R, true, scale_of(normalization, sizes, dim));
 }
 
 Tensor &_fft_c2c_xpu_out(const Tensor &self, IntArrayRef dim, int64_t normalization, bool forward,

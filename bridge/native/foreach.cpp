@@ -99,13 +99,13 @@ void run(xpu_pointwise_op op, TensorList outputs, Operands operands) {
             source.source = XPU_FOREACH_TENSORS;
             width++;
         } else if (operand.numbers) {
-            source.source = XPU_FOREACH_NUMBERS;
+            source.source = XPU_FOREACH_SCALARS;
             width++;
         } else if (operand.element) {
             source.source = XPU_FOREACH_ELEMENT;
             source.element = operand.element->const_data_ptr();
         } else {
-            source.source = XPU_FOREACH_NUMBER;
+            source.source = XPU_FOREACH_SCALAR;
             source.value = scalar_of(*operand.number);
         }
     }
@@ -118,7 +118,7 @@ void run(xpu_pointwise_op op, TensorList outputs, Operands operands) {
                 *word++ = reinterpret_cast<uint64_t>((*operand.tensors)[i].const_data_ptr());
             else if (operand.numbers) {
                 const auto number = scalar_of((*operand.numbers)[i]);
-                *word++ = xpu_foreach_number(dtype, &number);
+                *word++ = xpu_foreach_scalar_word(dtype, &number);
             }
         }
         *word++ = static_cast<uint64_t>(outputs[i].numel());

@@ -28,7 +28,7 @@
 #include "../host_gemm.h"
 #include "../host_memory.h"
 #include "../operands.h"
-#include "ending.h"
+#include "post_ops.h"
 #include "gemm.h"
 #include "xpu/ops/gemm.h"
 
@@ -62,7 +62,7 @@ xpu_status submit(const Tensor &out, const xpu_gemm_args &args) {
 }
 
 void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const Tensor *addend = nullptr,
-                    const Scalar &beta = 0, const Scalar &alpha = 1, const xpu_ending &ending = {},
+                    const Scalar &beta = 0, const Scalar &alpha = 1, const xpu_post_ops &post_ops = {},
                     const Tensor *other = nullptr) {
     TORCH_CHECK(a.scalar_type() == b.scalar_type(),
                 "expected m1 and m2 to have the same dtype, but got: ", a.dtype().name(),
@@ -72,7 +72,7 @@ void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const T
     if (out.numel() == 0) return;
     const auto last = a.dim() - 1;
     xpu_gemm_args args{.dtype = openxpu::dtype_of(out),
-                       .epilogue = ending.epilogue,
+                       .epilogue = post_ops.epilogue,
                        .conjugate_a = a.is_conj(),
                        .conjugate_b = b.is_conj(),
                        .batch = last == 2 ? out.size(0) : 1,
@@ -84,8 +84,8 @@ void matrix_product(const Tensor &a, const Tensor &b, const Tensor &out, const T
                        .out = matrix_at(out.mutable_data_ptr(), out),
                        .alpha = openxpu::scalar_of(alpha),
                        .beta = openxpu::scalar_of(beta),
-                       .combine = ending.combine,
-                       .epilogue_scalar = {ending.scalar[0], ending.scalar[1]}};
+                       .combine = post_ops.combine,
+                       .epilogue_scalar = {post_ops.scalar[0], post_ops.scalar[1]}};
     if (other) args.other = matrix_of(*other);
     if (addend) {
         TORCH_CHECK(addend->scalar_type() == out.scalar_type(),
@@ -133,8 +133,8 @@ Tensor inner_product(const Tensor &self, const Tensor &other, bool conjugate) {
 }
 
 // out = post_ops(x w.t() + bias) over all rows of x; `other` is the operand of the binary post-op.
-Tensor linear(const Tensor &x, const Tensor &w, const std::optional<Tensor> &bias, const xpu_ending &ending,
-              const Tensor *other = nullptr) {
+Tensor linear(const Tensor &x, const Tensor &w, const std::optional<Tensor> &bias,
+              const xpu_post_ops &post_ops, const Tensor *other = nullptr) {
     TORCH_CHECK(x.dim() > 0 && w.dim() == 2,
                 "linear: expected an input with dimensions and a 2D weight, but got ", x.dim(), "D and ",
                 w.dim(), "D tensors");
@@ -158,7 +158,7 @@ Tensor linear(const Tensor &x, const Tensor &w, const std::optional<Tensor> &bia
         flat = combined->reshape(all.sizes());
     }
     const bool biased = bias && bias->defined();
-    matrix_product(rows, w.t(), all, biased ? &*bias : nullptr, biased ? 1 : 0, 1, ending,
+    matrix_product(rows, w.t(), all, biased ? &*bias : nullptr, biased ? 1 : 0, 1, post_ops,
                    other ? &flat : nullptr);
     return out;
 }
@@ -166,7 +166,7 @@ Tensor linear(const Tensor &x, const Tensor &w, const std::optional<Tensor> &bia
 Tensor linear_pointwise(const Tensor &x, const Tensor &w, const std::optional<Tensor> &bias,
                         std::string_view unary, openxpu::Scalars scalars,
                         std::optional<std::string_view> algorithm) {
-    return linear(x, w, bias, openxpu::ending_of(unary, scalars, algorithm));
+    return linear(x, w, bias, openxpu::post_ops_of(unary, scalars, algorithm));
 }
 
 Tensor linear_pointwise_binary(const Tensor &x, const Tensor &other, const Tensor &w,
@@ -365,7 +365,7 @@ Tensor &int_mm_out_xpu(const Tensor &self, const Tensor &mat2, Tensor &result) {
                              .out = matrix_at(result.mutable_data_ptr(), result),
                              .alpha = openxpu::scalar_of(int64_t{1}),
                              .beta = openxpu::scalar_of(int64_t{0})};
-    const xpu_quantized bytes{.dtype = XPU_INT8};
+    const xpu_quant_params bytes{.dtype = XPU_INT8};
     openxpu::check(xpu_gemm_quantized(openxpu::current_stream(result), &args, &bytes, &bytes));
     return result;
 }

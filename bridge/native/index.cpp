@@ -87,8 +87,8 @@ xpu_iter flat_iter(const at::Tensor &flat, const at::Tensor &other, const at::Te
 
 } // namespace
 
-void check_places(const char *op, const at::Tensor &out, int64_t dim, const at::Tensor &index,
-                  bool as_index) {
+void check_positions(const char *op, const at::Tensor &out, int64_t dim, const at::Tensor &index,
+                     bool as_index) {
     if (out.dim() == 0 || out.size(dim) > 0 || index.numel() == 0) return;
     const auto message = [&] {
         return c10::str(op, "index ", index.flatten()[0].item<int64_t>(), " is out of bounds for dimension ",
@@ -263,7 +263,7 @@ TORCH_IMPL_FUNC(gather_out_xpu)
 (const Tensor &self, int64_t dim, const Tensor &index, bool sparse_grad, const Tensor &result) {
     if (index.numel() == 0) return;
     dim = at::maybe_wrap_dim(dim, self.dim());
-    check_places("", self, dim, index, false);
+    check_positions("", self, dim, index, false);
     const auto out = bits_of(result), in = input_bits_of(self), chooser = input_of(index);
     xpu_fault fault = {};
     check(xpu_gather(current_stream(result), &out, &in, static_cast<int>(dim), &chooser, &fault));
@@ -275,7 +275,7 @@ TORCH_IMPL_FUNC(index_copy_out_xpu)
 (const Tensor &self, int64_t dim, const Tensor &index, const Tensor &source, const Tensor &result) {
     if (!result.is_same(self)) result.copy_(self);
     if (index.numel() == 0 || source.numel() == 0) return;
-    check_places("index_copy_(): ", result, dim, index, true);
+    check_positions("index_copy_(): ", result, dim, index, true);
     const bool ordered = globalContext().deterministicAlgorithms();
     const auto out = ordered ? tensor_of(result) : bits_of(result),
                in = ordered ? input_of(source) : input_bits_of(source);
@@ -303,7 +303,7 @@ Tensor &index_fill_xpu_(Tensor &self, int64_t dim, const Tensor &index, const Sc
     DimVector sizes(self.sizes()), still(self.dim(), 0);
     if (self.dim() > 0) sizes[dim] = index.numel();
     if (c10::multiply_integers(sizes) == 0) return self;
-    check_places("", self, dim, index, true);
+    check_positions("", self, dim, index, true);
     const auto number = at::full({}, value, self.options());
     const auto source = number.as_strided(sizes, still);
     const auto out = bits_of(self), in = input_bits_of(source), chooser = input_of(index);

@@ -37,7 +37,8 @@ xpu_scatter_order scatter_order();
 
 // Throws like the CPU if `out` is empty along `dim`, so that every index is invalid. Called before any
 // launch.
-void check_places(const char *op, const at::Tensor &out, int64_t dim, const at::Tensor &index, bool as_index);
+void check_positions(const char *op, const at::Tensor &out, int64_t dim, const at::Tensor &index,
+                     bool as_index);
 
 // Writes source[i…] to the flat offsets `positions` of `out`.
 void put_flat(const at::Tensor &out, const at::Tensor &positions, const at::Tensor &source, bool accumulate,

@@ -9,7 +9,7 @@
 namespace openxpu {
 
 // True if PyTorch's LAPACK factors and solves these, on the same memory.
-inline bool factors_on_host(const at::Tensor &self) { return works_as_processor(self.device().index()); }
+inline bool factors_on_host(const at::Tensor &self) { return works_as_cpu(self.device().index()); }
 
 using CpuTensors = std::vector<at::Tensor>;
 

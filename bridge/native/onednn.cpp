@@ -27,7 +27,7 @@
 #include "../host_gemm.h"
 #include "../host_memory.h"
 #include "../operands.h"
-#include "native/ending.h"
+#include "native/post_ops.h"
 #include "native/pointwise.h"
 #include "xpu/memory.h"
 #include "xpu/ops/conv.h"
@@ -125,7 +125,7 @@ bool are_zero(const Tensor &zero) {
 struct Parameters {
     Tensor scale, zero;
     double number = 1;
-    int32_t middle = 0;
+    int32_t zero_offset = 0;
 };
 Parameters parameters(const Tensor & /*t*/, double scale, int64_t zero_point) {
     return {{}, {}, scale, static_cast<int32_t>(zero_point)};
@@ -135,24 +135,24 @@ Parameters parameters(const Tensor &t, const Tensor &scale, const Tensor &zero_p
     p.scale = scale.to(t.options().dtype(at::kFloat)).reshape({-1}).contiguous();
     if (!zero_point.defined() || zero_point.numel() == 0) return p;
     if (zero_point.is_cpu() && zero_point.numel() == 1)
-        p.middle = zero_point.item<int32_t>();
+        p.zero_offset = zero_point.item<int32_t>();
     else if (!are_zero(zero_point))
         p.zero = zero_point.to(t.options().dtype(at::kInt)).reshape({-1}).contiguous();
     return p;
 }
 
 // One scale (and zero point) for all elements, or one per row or column, of which there are `lines`.
-xpu_quantized quantized(const Tensor &t, const Parameters &p, bool by_row, int64_t lines) {
+xpu_quant_params quantized(const Tensor &t, const Parameters &p, bool by_row, int64_t lines) {
     const auto one_each = [&](const Tensor &of) {
         TORCH_CHECK(!of.defined() || of.numel() == 1 || of.numel() == lines,
                     "expected one scale and zero point, or ", lines, ", got ", of.numel());
         return of.defined() && of.numel() > 1;
     };
     const bool scales = one_each(p.scale), zeros = one_each(p.zero);
-    xpu_quantized q{.dtype = openxpu::dtype_of(t),
-                    .scale_dtype = XPU_FLOAT32,
-                    .zero_dtype = XPU_INT32,
-                    .middle = p.middle};
+    xpu_quant_params q{.dtype = openxpu::dtype_of(t),
+                       .scale_dtype = XPU_FLOAT32,
+                       .zero_dtype = XPU_INT32,
+                       .zero_offset = p.zero_offset};
     if (p.scale.defined()) q.scale = openxpu::input_data(p.scale);
     if (p.zero.defined()) q.zero = openxpu::input_data(p.zero);
     if (scales || zeros) (by_row ? q.group_rows : q.group_columns) = 1;
@@ -174,24 +174,24 @@ Tensor numbers(const Tensor &stored, const Parameters &p) {
     const xpu_matrix from{openxpu::input_data(t), 0, columns, 1}, to{out.mutable_data_ptr(), 0, columns, 1};
     Parameters all = p;
     if (!p.scale.defined()) all.scale = at::full({1}, p.number, out.options());
-    const xpu_quantized q = quantized(t, all, true, rows);
+    const xpu_quant_params q = quantized(t, all, true, rows);
     openxpu::check(xpu_dequantize(openxpu::current_stream(t), &from, &q, 1, rows, columns, XPU_FLOAT32, &to));
     return out;
 }
 
 // --- post-ops ---
 
-xpu_ending ending_of(std::string_view name, const Scalars &scalars, std::string_view algorithm) {
+xpu_post_ops post_ops_of(std::string_view name, const Scalars &scalars, std::string_view algorithm) {
     const auto known = openxpu::epilogue_of(name);
     TORCH_CHECK_NOT_IMPLEMENTED(known, "quantized operators on xpu have no post op '", name, "'");
     TORCH_CHECK(scalars.size() >= known->scalars, "post op ", name, " wants more than ", scalars.size(),
                 " arguments");
-    return openxpu::ending_of(name, scalars, algorithm.empty() ? "none" : algorithm);
+    return openxpu::post_ops_of(name, scalars, algorithm.empty() ? "none" : algorithm);
 }
-void apply(const xpu_ending &ending, const Tensor &t) {
-    if (ending.epilogue == XPU_EPILOGUE_NONE || t.numel() == 0) return;
+void apply(const xpu_post_ops &post_ops, const Tensor &t) {
+    if (post_ops.epilogue == XPU_EPILOGUE_NONE || t.numel() == 0) return;
     const xpu_tensor x = openxpu::tensor_of(t);
-    openxpu::check(xpu_ending_apply(openxpu::current_stream(t), &ending, nullptr, &x));
+    openxpu::check(xpu_post_ops_apply(openxpu::current_stream(t), &post_ops, nullptr, &x));
 }
 
 // Writes the values to `out`, quantized if it is.
@@ -255,7 +255,7 @@ Tensor finish(Tensor values, const Tensor &input, const Binary *binary, const Un
         const Tensor &other = binary->other;
         values.add_(numbers(other, parameters(other, binary->scale, binary->zero_point)));
     }
-    apply(ending_of(unary.name, unary.scalars, unary.algorithm), values);
+    apply(post_ops_of(unary.name, unary.scalars, unary.algorithm), values);
     Tensor out;
     if (binary && binary->name == "sum") {
         out = binary->other;
@@ -295,9 +295,9 @@ struct Product {
 };
 void multiply(const Product &p, const Binary *binary, const Unary &unary, const Output &output) {
     const int64_t m = p.x.size(0), k = p.x.size(1), n = p.w.size(1);
-    const xpu_ending ending = ending_of(unary.name, unary.scalars, unary.algorithm);
+    const xpu_post_ops post_ops = post_ops_of(unary.name, unary.scalars, unary.algorithm);
     xpu_gemm_args args{.dtype = XPU_FLOAT32,
-                       .epilogue = ending.epilogue,
+                       .epilogue = post_ops.epilogue,
                        .batch = 1,
                        .m = m,
                        .n = n,
@@ -307,18 +307,19 @@ void multiply(const Product &p, const Binary *binary, const Unary &unary, const 
                        .out = {p.out.mutable_data_ptr(), 0, p.out.stride(0), p.out.stride(1)},
                        .alpha = openxpu::scalar_of(p.of_x.number),
                        .beta = openxpu::scalar_of(int64_t{1}),
-                       .epilogue_scalar = {ending.scalar[0], ending.scalar[1]}};
-    xpu_way_out way{.dtype = openxpu::dtype_of(p.out),
-                    .other_dtype = XPU_FLOAT32,
-                    .scale = output.scale,
-                    .other_scale = 1,
-                    .zero = static_cast<int32_t>(output.zero_point),
-                    .other_zero = 0};
+                       .epilogue_scalar = {post_ops.scalar[0], post_ops.scalar[1]}};
+    xpu_output_quant output_quant{.dtype = openxpu::dtype_of(p.out),
+                                  .other_dtype = XPU_FLOAT32,
+                                  .scale = output.scale,
+                                  .other_scale = 1,
+                                  .zero = static_cast<int32_t>(output.zero_point),
+                                  .other_zero = 0};
     if (binary) {
         args.combine = XPU_COMBINE_ADD;
         args.other = {openxpu::input_data(p.other), 0, p.other.stride(0), p.other.stride(1)};
-        way.other_dtype = openxpu::dtype_of(p.other);
-        way.other_scale = binary->scale, way.other_zero = static_cast<int32_t>(binary->zero_point);
+        output_quant.other_dtype = openxpu::dtype_of(p.other);
+        output_quant.other_scale = binary->scale,
+        output_quant.other_zero = static_cast<int32_t>(binary->zero_point);
     }
     Tensor addend, sums;
     if (p.bias && p.bias->defined()) {
@@ -326,8 +327,8 @@ void multiply(const Product &p, const Binary *binary, const Unary &unary, const 
         addend = p.bias->to(p.x.options().dtype(at::kFloat)).contiguous();
         args.c = {openxpu::input_data(addend), 0, 0, 1};
     }
-    const xpu_quantized qw = quantized(p.w, p.of_w, false, n);
-    xpu_quantized qx{};
+    const xpu_quant_params qw = quantized(p.w, p.of_w, false, n);
+    xpu_quant_params qx{};
     const bool is_bytes = is_stored(p.x) && !c10::isFloat8Type(p.x.scalar_type());
     if (is_stored(p.x)) qx = quantized(p.x, p.of_x, true, m);
     if (m == 0 || n == 0) return;
@@ -335,7 +336,7 @@ void multiply(const Product &p, const Binary *binary, const Unary &unary, const 
         sums = column_sums(p.owner, p.w);
     openxpu::check_product(
         xpu_gemm_requantized(openxpu::current_stream(p.x), &args, is_stored(p.x) ? &qx : nullptr, &qw,
-                             sums.defined() ? sums.const_data_ptr<int32_t>() : nullptr, &way));
+                             sums.defined() ? sums.const_data_ptr<int32_t>() : nullptr, &output_quant));
 }
 
 // The result's rows, if products can write its dtype; else fp32 rows.
@@ -530,14 +531,14 @@ bool sums_bytes(const Convolution &c) {
     const auto dims = static_cast<size_t>(c.x.dim() - 2);
     const auto is_one = [](const Tensor &t) { return !t.defined() || t.numel() == 1; };
     return (type == at::kChar || type == at::kByte) && c.w.scalar_type() == at::kChar && c.x.numel() > 0 &&
-           c.w.numel() > 0 && c.w.device() == c.x.device() && !c.of_w.zero.defined() && c.of_w.middle == 0 &&
-           is_one(c.of_x.scale) && is_one(c.of_x.zero) && c.stride.size() == dims &&
-           c.padding.size() == dims && c.dilation.size() == dims;
+           c.w.numel() > 0 && c.w.device() == c.x.device() && !c.of_w.zero.defined() &&
+           c.of_w.zero_offset == 0 && is_one(c.of_x.scale) && is_one(c.of_x.zero) &&
+           c.stride.size() == dims && c.padding.size() == dims && c.dilation.size() == dims;
 }
 
 // With int8 kernels, if the device has one for this convolution.
-std::optional<Tensor> by_units(const Convolution &c, const Binary *binary, const Unary &unary,
-                               const Output &output) {
+std::optional<Tensor> by_matrix_engine(const Convolution &c, const Binary *binary, const Unary &unary,
+                                       const Output &output) {
     if (binary && binary->name == "none") binary = nullptr;
     const Tensor &x = c.x;
     if (!sums_bytes(c) || xpu_host_provider_active(x.device().index())) return std::nullopt;
@@ -563,34 +564,35 @@ std::optional<Tensor> by_units(const Convolution &c, const Binary *binary, const
     xpu_conv conv{.dims = static_cast<int>(dims), .transposed = false, .groups = c.groups};
     for (size_t d = 0; d < dims; d++)
         conv.stride[d] = c.stride[d], conv.padding[d] = c.padding[d], conv.dilation[d] = c.dilation[d];
-    const xpu_quantized qx = quantized(x, c.of_x, true, 1), qw = quantized(c.w, c.of_w, true, kernel.size(0));
-    xpu_ending ending = ending_of(unary.name, unary.scalars, unary.algorithm);
-    xpu_way_out way{.dtype = openxpu::dtype_of(out),
-                    .other_dtype = XPU_FLOAT32,
-                    .scale = output.scale,
-                    .other_scale = 1,
-                    .zero = static_cast<int32_t>(output.zero_point),
-                    .other_zero = 0};
+    const xpu_quant_params qx = quantized(x, c.of_x, true, 1),
+                           qw = quantized(c.w, c.of_w, true, kernel.size(0));
+    xpu_post_ops post_ops = post_ops_of(unary.name, unary.scalars, unary.algorithm);
+    xpu_output_quant output_quant{.dtype = openxpu::dtype_of(out),
+                                  .other_dtype = XPU_FLOAT32,
+                                  .scale = output.scale,
+                                  .other_scale = 1,
+                                  .zero = static_cast<int32_t>(output.zero_point),
+                                  .other_zero = 0};
     const xpu_tensor in = openxpu::input_of(x), weights = openxpu::input_of(packed),
                      y = openxpu::tensor_of(out);
     xpu_tensor b{}, z{};
     if (addend.defined()) b = openxpu::input_of(addend);
     if (binary) {
-        ending.combine = XPU_COMBINE_ADD, z = openxpu::input_of(other);
-        way.other_dtype = z.dtype, way.other_scale = binary->scale;
-        way.other_zero = static_cast<int32_t>(binary->zero_point);
+        post_ops.combine = XPU_COMBINE_ADD, z = openxpu::input_of(other);
+        output_quant.other_dtype = z.dtype, output_quant.other_scale = binary->scale;
+        output_quant.other_zero = static_cast<int32_t>(binary->zero_point);
     }
     const xpu_status status = xpu_conv_requantized(
         openxpu::current_stream(x), &conv, &in, &qx, &weights, &qw, of_channels.const_data_ptr<int32_t>(),
-        c.of_x.number, addend.defined() ? &b : nullptr, &ending, binary ? &z : nullptr, &way, &y);
+        c.of_x.number, addend.defined() ? &b : nullptr, &post_ops, binary ? &z : nullptr, &output_quant, &y);
     if (status == XPU_ERROR_NOT_SUPPORTED) return std::nullopt;
     openxpu::check(status);
     return out;
 }
 
 // The dequantized weight, which is cached.
-Tensor weight_numbers(const Tensor &w, const Tensor &kernel, const Parameters &of_w) {
-    std::vector<int64_t> how{of_w.middle, kernel.dim()};
+Tensor dequantized_weight(const Tensor &w, const Tensor &kernel, const Parameters &of_w) {
+    std::vector<int64_t> how{of_w.zero_offset, kernel.dim()};
     for (const Tensor *t : {&of_w.scale, &of_w.zero}) {
         if (t->defined() && t->is_inference()) return numbers(kernel, of_w);
         how.push_back(t->defined() ? reinterpret_cast<int64_t>(t->const_data_ptr()) : 0);
@@ -606,7 +608,7 @@ Tensor convolve(const Convolution &c) {
     std::optional<Tensor> addend;
     if (c.bias && c.bias->defined()) addend = c.bias->to(at::kFloat);
     const auto dims = static_cast<size_t>(x.dim() - 2);
-    return at::convolution(numbers(x, c.of_x), weight_numbers(w, kernel, c.of_w), addend, c.stride.vec(),
+    return at::convolution(numbers(x, c.of_x), dequantized_weight(w, kernel, c.of_w), addend, c.stride.vec(),
                            c.padding.vec(), c.dilation.vec(), false, std::vector<int64_t>(dims, 0), c.groups);
 }
 
@@ -640,13 +642,13 @@ std::optional<Tensor> by_host(const Convolution &c, const Binary *binary, const 
     const auto dims = x.dim() - 2;
     const double x_scale = c.of_x.scale.defined() ? number_of(c.of_x.scale) : c.of_x.number;
     const int64_t raised = is_signed ? 128 : 0;
-    const int64_t x_zero =
-        c.of_x.middle + raised + (c.of_x.zero.defined() ? static_cast<int64_t>(number_of(c.of_x.zero)) : 0);
+    const int64_t x_zero = c.of_x.zero_offset + raised +
+                           (c.of_x.zero.defined() ? static_cast<int64_t>(number_of(c.of_x.zero)) : 0);
     if (x_zero < 0 || x_zero > 255) return std::nullopt;
     const auto shape = at::native::conv_output_size(x.sizes(), kernel.sizes(), c.padding.vec(),
                                                     c.stride.vec(), c.dilation.vec());
     if (binary) check_binary(*binary, output, shape);
-    ending_of(unary.name, unary.scalars, unary.algorithm); // or its error
+    post_ops_of(unary.name, unary.scalars, unary.algorithm); // or its error
     const auto dtype = output.dtype.value_or(x.scalar_type());
     const bool is_byte = dtype == at::kByte || dtype == at::kChar, plain = unary.name == "none";
     const bool follows =
@@ -708,7 +710,7 @@ Tensor convolution(const Tensor &x, Scale x_scale, Zero x_zero, const Tensor &w,
     if (auto out = by_host(all, nullptr, then, output)) return *out;
     if (auto out = by_product(x, of_x, w, of_w, bias, stride, padding, groups, nullptr, then, output))
         return *out;
-    if (auto out = by_units(all, nullptr, then, output)) return *out;
+    if (auto out = by_matrix_engine(all, nullptr, then, output)) return *out;
     Tensor values = convolve(all);
     return finish(values, x, nullptr, then, output, strides_of_result(x, values.sizes()));
 }
@@ -731,7 +733,7 @@ Tensor convolution_binary(const Tensor &x, Scale x_scale, Zero x_zero, const Ten
     if (auto out = by_host(all, &added, then, output)) return *out;
     if (auto out = by_product(x, of_x, w, of_w, bias, stride, padding, groups, &added, then, output))
         return *out;
-    if (auto out = by_units(all, &added, then, output)) return *out;
+    if (auto out = by_matrix_engine(all, &added, then, output)) return *out;
     Tensor values = convolve(all);
     return finish(values, x, &added, then, output, strides_of_result(x, values.sizes()));
 }

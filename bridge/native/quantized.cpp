@@ -35,8 +35,8 @@ constexpr auto FLOAT4 = at::kFloat4_e2m1fn_x2;
 constexpr auto E8M0 = at::kFloat8_e8m0fnu;
 constexpr auto E4M3 = at::kFloat8_e4m3fn;
 
-int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
-int64_t rounded_up(int64_t n, int64_t by) { return divided_up(n, by) * by; }
+int64_t div_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
+int64_t align_up(int64_t n, int64_t by) { return div_up(n, by) * by; }
 
 void check_activation(const Tensor &x, const Tensor &w, c10::ScalarType weight) {
     TORCH_CHECK(x.scalar_type() == at::kFloat || x.scalar_type() == at::kHalf ||
@@ -53,7 +53,7 @@ void check_device(const char *name, const Tensor &t, const Tensor &x) {
 }
 
 // x times the transpose of a K-major weight [n, k] with rows of `across` elements.
-Tensor linear(const Tensor &x, void *weight, int64_t n, int64_t across, const xpu_quantized &q) {
+Tensor linear(const Tensor &x, void *weight, int64_t n, int64_t across, const xpu_quant_params &q) {
     Tensor out = at::empty({x.size(0), n}, x.options());
     const xpu_gemm_args args{.dtype = openxpu::dtype_of(x),
                              .batch = 1,
@@ -70,7 +70,7 @@ Tensor linear(const Tensor &x, void *weight, int64_t n, int64_t across, const xp
 }
 
 // Eight 4-bit elements per int32, lowest bits first; groups of `group` along k.
-Tensor int4_linear(const Tensor &x, const Tensor &w, int64_t group, xpu_quantized q) {
+Tensor int4_linear(const Tensor &x, const Tensor &w, int64_t group, xpu_quant_params q) {
     check_activation(x, w, at::kInt);
     TORCH_CHECK(group > 0, "expected qGroupSize to be positive, got ", group);
     TORCH_CHECK(w.size(1) * 8 == x.size(1), "expected w to have ", x.size(1) / 8, " columns for x of ",
@@ -93,7 +93,7 @@ struct Scales {
     int64_t row_stride = 0, column_stride = 0;
     Tensor whole = {}; // of the whole operand, if there is one
 };
-xpu_quantized quantized(const Tensor &t, const Scales &s) {
+xpu_quant_params quantized(const Tensor &t, const Scales &s) {
     return {.dtype = openxpu::dtype_of(t),
             .scale_dtype = openxpu::dtype_of(s.scale),
             .scale = openxpu::input_data(s.scale),
@@ -101,10 +101,10 @@ xpu_quantized quantized(const Tensor &t, const Scales &s) {
             .group_columns = s.group_columns,
             .scale_row_stride = s.row_stride,
             .scale_column_stride = s.column_stride,
-            .whole_scale = s.whole.defined() ? s.whole.const_data_ptr<float>() : nullptr};
+            .global_scale = s.whole.defined() ? s.whole.const_data_ptr<float>() : nullptr};
 }
 // Converts the scales of B's transpose to B's.
-Scales turned(Scales s) {
+Scales transposed(Scales s) {
     std::swap(s.group_rows, s.group_columns);
     std::swap(s.row_stride, s.column_stride);
     return s;
@@ -113,12 +113,12 @@ Scales turned(Scales s) {
 // Unswizzles scales of [rows, columns] groups from NVIDIA's layout: blocks of 128 rows by 4 columns, each
 // stored as 32 rows of four rows' four columns.
 Tensor unswizzled(const Tensor &scale, int64_t rows, int64_t columns) {
-    const int64_t m = divided_up(rows, 128), n = divided_up(columns, 4);
+    const int64_t m = div_up(rows, 128), n = div_up(columns, 4);
     return scale.reshape({m, n, 32, 4, 4}).permute({0, 3, 2, 1, 4}).reshape({m * 128, n * 4});
 }
 // One scale per `block` elements of each row.
 Scales by_blocks(const Tensor &scale, bool swizzled, int64_t rows, int64_t k, int64_t block) {
-    const int64_t columns = divided_up(k, block);
+    const int64_t columns = div_up(k, block);
     const Tensor plain = swizzled ? unswizzled(scale, rows, columns) : scale.reshape({rows, columns});
     return {plain, 1, block, plain.stride(0), plain.stride(1)};
 }
@@ -201,15 +201,15 @@ std::pair<Scales, Scales> find_scales(const Tensor &a, const Tensor &b, const Te
     const int64_t m = a.size(0), n = b.size(1), k = a.size(1) * (is_packed(a) ? 2 : 1);
     const auto type_a = scale_a.scalar_type(), type_b = scale_b.scalar_type();
     if (type_a == type_b && (type_a == E8M0 || type_a == E4M3)) {
-        const int64_t block = type_a == E8M0 ? 32 : 16, columns = rounded_up(divided_up(k, block), 4);
-        const int64_t count_a = rounded_up(m, 128) * columns, count_b = rounded_up(n, 128) * columns;
+        const int64_t block = type_a == E8M0 ? 32 : 16, columns = align_up(div_up(k, block), 4);
+        const int64_t count_a = align_up(m, 128) * columns, count_b = align_up(n, 128) * columns;
         TORCH_CHECK(scale_a.numel() == count_a && scale_b.numel() == count_b,
                     "Invalid blockwise scaling configuration. For blockwise scaling, scale_a should have ",
                     count_a, " elements, got ", scale_a.numel(), ", scale_b should have ", count_b,
                     " elements, got ", scale_b.numel(), ".");
         TORCH_CHECK(scale_a.is_contiguous(), "scale_a must be contiguous");
         TORCH_CHECK(scale_b.is_contiguous(), "scale_b must be contiguous");
-        return {by_blocks(scale_a, true, m, k, block), turned(by_blocks(scale_b, true, n, k, block))};
+        return {by_blocks(scale_a, true, m, k, block), transposed(by_blocks(scale_b, true, n, k, block))};
     }
     if (scale_a.numel() == 1 && scale_b.numel() == 1) {
         TORCH_CHECK(type_a == at::kFloat && type_b == at::kFloat,
@@ -221,25 +221,25 @@ std::pair<Scales, Scales> find_scales(const Tensor &a, const Tensor &b, const Te
     TORCH_CHECK(scale_a.dim() == 2 && scale_b.dim() == 2,
                 "For non-tensorwise scaling, scale tensors must be 2D, but got scale_a.dim()=", scale_a.dim(),
                 " and scale_b.dim()=", scale_b.dim());
-    const int64_t blocks = divided_up(k, 128), rows_a = scale_a.size(0), columns_b = scale_b.size(1);
+    const int64_t blocks = div_up(k, 128), rows_a = scale_a.size(0), columns_b = scale_b.size(1);
     if (rows_a == m && scale_a.size(1) == 1 && scale_b.size(0) == 1 && columns_b == n) {
         TORCH_CHECK(scale_a.is_contiguous() && scale_b.is_contiguous(),
                     "Both scale_a and scale_b must be contiguous for rowwise scaling.");
         return {Scales{scale_a, 1, 0, 1, 0}, Scales{scale_b, 0, 1, 0, 1}};
     }
     const bool along = scale_a.size(1) == blocks && scale_b.size(0) == blocks;
-    const bool by_row = rows_a == m, by_rows = rows_a == divided_up(m, 128);
-    const bool by_column = columns_b == n, by_columns = columns_b == divided_up(n, 128);
+    const bool by_row = rows_a == m, by_rows = rows_a == div_up(m, 128);
+    const bool by_column = columns_b == n, by_columns = columns_b == div_up(n, 128);
     TORCH_CHECK(
         along && ((by_row && (by_column || by_columns)) || (by_rows && by_column)),
         "Invalid scaling configuration. For tensorwise scaling, both scales should be scalar. For rowwise "
         "scaling, scale_a should be (",
         m, ", 1), scale_b should be (1, ", n,
         "). For (BlockWise1x128, BlockWise128x128), scale_a should be (", m, ", ", blocks,
-        "), scale_b should be (", blocks, ", ", divided_up(n, 128),
+        "), scale_b should be (", blocks, ", ", div_up(n, 128),
         "). For (BlockWise1x128, BlockWise1x128), scale_a should be (", m, ", ", blocks,
         "), scale_b should be (", blocks, ", ", n,
-        "). For (BlockWise128x128, BlockWise1x128), scale_a should be (", divided_up(m, 128), ", ", blocks,
+        "). For (BlockWise128x128, BlockWise1x128), scale_a should be (", div_up(m, 128), ", ", blocks,
         "), scale_b should be (", blocks, ", ", n, "). Got scale_a.size()=(", rows_a, ", ", scale_a.size(1),
         ") and scale_b.size()=(", scale_b.size(0), ", ", columns_b, ")");
     return {Scales{scale_a, by_row ? 1 : 128, 128, scale_a.stride(0), scale_a.stride(1)},
@@ -273,8 +273,8 @@ Scales read_recipe(const char *name, at::ArrayRef<Tensor> scales, at::IntArrayRe
     case ScalingType::BlockWise1x16:
     case ScalingType::BlockWise1x32: {
         const bool nv = type == ScalingType::BlockWise1x16;
-        const int64_t block = nv ? 16 : 32, columns = divided_up(k, block);
-        const int64_t count = swizzled ? rounded_up(rows, 128) * rounded_up(columns, 4) : rows * columns;
+        const int64_t block = nv ? 16 : 32, columns = div_up(k, block);
+        const int64_t count = swizzled ? align_up(rows, 128) * align_up(columns, 4) : rows * columns;
         expect(scale.numel() == count, nv ? E4M3 : E8M0, count);
         Scales found = by_blocks(scale, swizzled, rows, k, block);
         if (two_levels) {
@@ -286,13 +286,13 @@ Scales read_recipe(const char *name, at::ArrayRef<Tensor> scales, at::IntArrayRe
         return found;
     }
     case ScalingType::BlockWise1x128:
-        expect(scale.dim() == 2 && scale.size(0) == rows && scale.size(1) == divided_up(k, 128), at::kFloat,
-               rows, " x ", divided_up(k, 128));
+        expect(scale.dim() == 2 && scale.size(0) == rows && scale.size(1) == div_up(k, 128), at::kFloat, rows,
+               " x ", div_up(k, 128));
         return {scale, 1, 128, scale.stride(0), scale.stride(1)};
     case ScalingType::BlockWise128x128:
-        expect(scale.dim() == 2 && scale.size(0) == rounded_up(divided_up(k, 128), 4) &&
-                   scale.size(1) == divided_up(rows, 128),
-               at::kFloat, rounded_up(divided_up(k, 128), 4), " x ", divided_up(rows, 128));
+        expect(scale.dim() == 2 && scale.size(0) == align_up(div_up(k, 128), 4) &&
+                   scale.size(1) == div_up(rows, 128),
+               at::kFloat, align_up(div_up(k, 128), 4), " x ", div_up(rows, 128));
         return {scale, 128, 128, scale.stride(1), scale.stride(0)};
     }
     TORCH_CHECK_VALUE(false, "Invalid scaling configuration: recipe_", name, " ", recipe);
@@ -320,9 +320,9 @@ std::vector<int64_t> ends_of(const Tensor &offs, int64_t size) {
 struct Grouped {
     const Tensor &whole, &scale;
     bool is_left;
-    int64_t block;           // that has a scale in tiles; 0: a row, or column, has one
-    Tensor whole_scale = {}; // … and each group one more
-    int64_t place = 0;       // of the group's first scale where they lie group behind group
+    int64_t block;            // that has a scale in tiles; 0: a row, or column, has one
+    Tensor global_scale = {}; // … and each group one more
+    int64_t place = 0;        // of the group's first scale where they lie group behind group
 
     // Its slice for a group from `begin` to `end` along the split dimension: its own, or k.
     Tensor part(int64_t group, int64_t begin, int64_t end, bool along_k) const {
@@ -332,33 +332,33 @@ struct Grouped {
     }
     int64_t elements_each() const { return is_packed(whole) ? 2 : 1; }
     int64_t lines() const { return whole.size(is_left ? -2 : -1); }
-    int64_t scales_in_tiles(int64_t count, int64_t k) const {
-        return rounded_up(count, 128) * rounded_up(divided_up(k, block), 4);
+    int64_t swizzled_scales(int64_t count, int64_t k) const {
+        return align_up(count, 128) * align_up(div_up(k, block), 4);
     }
     Scales scales(const Tensor &part, int64_t group, int64_t begin, bool along_k) {
         const int64_t rows = part.size(is_left ? 0 : 1), k = part.size(is_left ? 1 : 0) * elements_each();
         Scales found;
         if (block) {
-            const int64_t count = scales_in_tiles(rows, k);
+            const int64_t count = swizzled_scales(rows, k);
             const Tensor mine = whole.dim() == 3 ? scale.select(0, group).reshape(-1)
                                                  : scale.reshape(-1).slice(0, place, place + count);
             place += count;
             TORCH_CHECK(mine.numel() == count, "Expected ", count, " scales for group ", group, ", got ",
                         mine.numel());
             found = by_blocks(mine, true, rows, k, block);
-            if (whole_scale.defined()) found.whole = whole_scale.slice(0, group, group + 1);
+            if (global_scale.defined()) found.whole = global_scale.slice(0, group, group + 1);
         } else if (whole.dim() == 3) {
             found = {scale.select(0, group), 1, 0, scale.stride(1), 0};
         } else { // 2D with 2D: each group has scales of its own for all rows
             const int64_t first = along_k ? group * rows : begin;
             found = {scale.slice(0, first, first + rows), 1, 0, 1, 0};
         }
-        return is_left ? found : turned(found);
+        return is_left ? found : transposed(found);
     }
 };
 
 void check_group_scale(const char *name, const Grouped &g, int64_t groups, int64_t repeats) {
-    const Tensor &scale = g.scale, &all = g.whole_scale;
+    const Tensor &scale = g.scale, &all = g.global_scale;
     check_device(name, scale, g.whole);
     if (all.defined()) {
         check_device(name, all, g.whole);
@@ -372,7 +372,7 @@ void check_group_scale(const char *name, const Grouped &g, int64_t groups, int64
                     scale.dim());
         TORCH_CHECK(scale.is_contiguous(), "Expected ", name, " to be contiguous.");
         if (g.whole.dim() == 2) return; // whose groups' sizes the device knows
-        const int64_t count = g.scales_in_tiles(rows, g.whole.size(g.is_left ? 2 : 1) * g.elements_each());
+        const int64_t count = g.swizzled_scales(rows, g.whole.size(g.is_left ? 2 : 1) * g.elements_each());
         TORCH_CHECK(scale.size(0) == g.whole.size(0) && scale.size(1) == count, "Expected ", name, " of ",
                     g.whole.size(0), " x ", count, " elements, got ", scale.sizes());
         return;
@@ -399,24 +399,24 @@ Tensor multiply_at_once(const openxpu::Groups &groups, const Grouped &left, cons
     const auto quantized = [&](const Grouped &g) {
         const Tensor &x = g.whole, &scale = g.scale;
         const bool is_left = g.is_left;
-        xpu_quantized q{.dtype = openxpu::dtype_of(x),
-                        .scale_dtype = openxpu::dtype_of(scale),
-                        .scale = openxpu::input_data(scale)};
+        xpu_quant_params q{.dtype = openxpu::dtype_of(x),
+                           .scale_dtype = openxpu::dtype_of(scale),
+                           .scale = openxpu::input_data(scale)};
         const int64_t line = scale.stride(-1);
         (is_left ? q.group_rows : q.group_columns) = 1;
         q.scale_batch_stride = x.dim() == 3 ? scale.stride(0) : along_k ? g.lines() * line : 0;
-        if (g.whole_scale.defined()) {
-            q.whole_scale = g.whole_scale.const_data_ptr<float>(), q.whole_scale_stride = 1;
+        if (g.global_scale.defined()) {
+            q.global_scale = g.global_scale.const_data_ptr<float>(), q.global_scale_stride = 1;
         }
         if (g.block == 0) {
             (is_left ? q.scale_row_stride : q.scale_column_stride) = line;
         } else {
             (is_left ? q.group_columns : q.group_rows) = g.block;
-            q.scale_is_tiled = true, q.scale_count = scale.numel();
+            q.scale_is_swizzled = true, q.scale_count = scale.numel();
         }
         return q;
     };
-    const xpu_quantized a = quantized(left), b = quantized(right);
+    const xpu_quant_params a = quantized(left), b = quantized(right);
     Tensor out = groups.empty_result(at::kBFloat16);
     auto args = groups.args_for(out);
     if (is_packed(groups.a)) { // two to a byte along k
@@ -587,14 +587,14 @@ Tensor blockwise_fp8_gemm(const Tensor &a, const Tensor &scale_a, const Tensor &
     TORCH_CHECK(block > 0, "expected block_size to be positive, got ", block);
     TORCH_CHECK(a.dim() >= 1 && b.dim() == 2 && a.size(-1) == b.size(1),
                 "expected a of [..., k] and b of [n, k], got ", a.sizes(), " and ", b.sizes());
-    const int64_t k = b.size(1), n = b.size(0), blocks = divided_up(k, block),
+    const int64_t k = b.size(1), n = b.size(0), blocks = div_up(k, block),
                   m = c10::multiply_integers(a.sizes().begin(), a.sizes().end() - 1);
     TORCH_CHECK(scale_a.scalar_type() == at::kFloat && scale_b.scalar_type() == at::kFloat,
                 "expected fp32 scales, got ", scale_a.scalar_type(), " and ", scale_b.scalar_type());
     TORCH_CHECK(scale_a.numel() == m * blocks, "expected a_s to have ", m, " x ", blocks, " elements, got ",
                 scale_a.sizes());
-    TORCH_CHECK(scale_b.dim() == 2 && scale_b.size(0) == divided_up(n, block) && scale_b.size(1) == blocks,
-                "expected b_s of [", divided_up(n, block), ", ", blocks, "], got ", scale_b.sizes());
+    TORCH_CHECK(scale_b.dim() == 2 && scale_b.size(0) == div_up(n, block) && scale_b.size(1) == blocks,
+                "expected b_s of [", div_up(n, block), ", ", blocks, "], got ", scale_b.sizes());
     check_device("b", b, a);
     auto shape = a.sizes().vec();
     shape.back() = n;
@@ -628,10 +628,10 @@ Tensor weight_int4pack_mm_xpu(const Tensor &self, const Tensor &mat2, int64_t gr
     const Tensor &sz = scales_and_zeros;
     check_activation(self, mat2, kInt);
     TORCH_CHECK(group > 0, "expected qGroupSize to be positive, got ", group);
-    TORCH_CHECK(sz.dim() == 3 && sz.size(0) == divided_up(self.size(1), group) &&
-                    sz.size(1) == mat2.size(0) && sz.size(2) == 2,
-                "expected qScaleAndZeros of [", divided_up(self.size(1), group), ", ", mat2.size(0),
-                ", 2], got ", sz.sizes());
+    TORCH_CHECK(sz.dim() == 3 && sz.size(0) == div_up(self.size(1), group) && sz.size(1) == mat2.size(0) &&
+                    sz.size(2) == 2,
+                "expected qScaleAndZeros of [", div_up(self.size(1), group), ", ", mat2.size(0), ", 2], got ",
+                sz.sizes());
     TORCH_CHECK(sz.scalar_type() == self.scalar_type(), "expected qScaleAndZeros to be ", self.scalar_type(),
                 ", got ", sz.scalar_type());
     check_device("qScaleAndZeros", sz, self);
@@ -640,7 +640,7 @@ Tensor weight_int4pack_mm_xpu(const Tensor &self, const Tensor &mat2, int64_t gr
     return int4_linear(self, mat2, group,
                        {.scale_dtype = dtype,
                         .zero_dtype = dtype,
-                        .middle = 8,
+                        .zero_offset = 8,
                         .zero_is_added = true,
                         .scale = scale,
                         .zero = scale + sz.stride(2) * sz.element_size(),
@@ -654,7 +654,7 @@ Tensor weight_int4pack_mm_with_scales_and_zeros_xpu(const Tensor &self, const Te
                                                     const Tensor &scale, const Tensor &zero) {
     check_activation(self, mat2, kInt);
     TORCH_CHECK(group > 0, "expected qGroupSize to be positive, got ", group);
-    const int64_t groups = divided_up(self.size(1), group), n = mat2.size(0);
+    const int64_t groups = div_up(self.size(1), group), n = mat2.size(0);
     TORCH_CHECK(scale.dim() == 2 && scale.size(0) == groups && scale.size(1) == n, "expected qScale of [",
                 groups, ", ", n, "], got ", scale.sizes());
     TORCH_CHECK(zero.dim() == 2 && zero.size(0) == groups && zero.size(1) == n, "expected qZeros of [",
@@ -722,22 +722,22 @@ Tensor dyn_quant_matmul_4bit_xpu(const Tensor &inp, const Tensor &packed, int64_
     if (inp.size(0) == 0) return at::empty({0, out}, inp.options());
     const RoundedRows a = rounded_rows(inp.to(kFloat));
     const Tensor b = packed.narrow(0, 0, bytes).to(kByte), scale = packed.narrow(0, bytes, out * groups);
-    const xpu_quantized qa{.dtype = XPU_INT8,
-                           .scale_dtype = XPU_FLOAT32,
-                           .zero_dtype = XPU_FLOAT32,
-                           .scale = openxpu::input_data(a.scale),
-                           .zero = openxpu::input_data(a.zero),
-                           .group_rows = 1,
-                           .scale_row_stride = 1,
-                           .zero_row_stride = 1};
-    const xpu_quantized qb{.dtype = XPU_UINT4,
-                           .scale_dtype = XPU_FLOAT32,
-                           .middle = 8,
-                           .scale = openxpu::input_data(scale),
-                           .group_rows = block,
-                           .group_columns = 1,
-                           .scale_row_stride = 1,
-                           .scale_column_stride = groups};
+    const xpu_quant_params qa{.dtype = XPU_INT8,
+                              .scale_dtype = XPU_FLOAT32,
+                              .zero_dtype = XPU_FLOAT32,
+                              .scale = openxpu::input_data(a.scale),
+                              .zero = openxpu::input_data(a.zero),
+                              .group_rows = 1,
+                              .scale_row_stride = 1,
+                              .zero_row_stride = 1};
+    const xpu_quant_params qb{.dtype = XPU_UINT4,
+                              .scale_dtype = XPU_FLOAT32,
+                              .zero_offset = 8,
+                              .scale = openxpu::input_data(scale),
+                              .group_rows = block,
+                              .group_columns = 1,
+                              .scale_row_stride = 1,
+                              .scale_column_stride = groups};
     Tensor result = at::empty({inp.size(0), out}, a.scale.options());
     const xpu_gemm_args args{.dtype = XPU_FLOAT32,
                              .batch = 1,
@@ -779,7 +779,7 @@ Tensor &scaled_mm_v2_out_xpu(const Tensor &self, const Tensor &mat2, TensorList 
     check_operands(self, mat2);
     const int64_t k = self.size(1) * (is_packed(self) ? 2 : 1);
     const Scales a = read_recipe("a", scale_a, recipe_a, swizzle_a, self.size(0), k);
-    const Scales b = turned(read_recipe("b", scale_b, recipe_b, swizzle_b, mat2.size(1), k));
+    const Scales b = transposed(read_recipe("b", scale_b, recipe_b, swizzle_b, mat2.size(1), k));
     fit_result(self, mat2, out_dtype, out);
     multiply_into(self, mat2, a, b, bias, std::nullopt, out);
     return out;

@@ -32,7 +32,7 @@
 
 #include "../lower.h"
 #include "xpu/ops/rnn.h"
-#include "xpu/plans.h"
+#include "xpu/policy.h"
 
 namespace openxpu::rnn_net {
 
@@ -355,7 +355,7 @@ bool has_gradient(const Net &net) {
 
 // Is a layer of the net one operator?
 bool is_whole(const Net &net) {
-    if (xpu_plans_for_processor(net.input.device().index()) ||
+    if (xpu_uses_cpu_policy(net.input.device().index()) ||
         c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerBackMode))
         return false;
     const auto all = all_of(net);

@@ -22,7 +22,7 @@ namespace {
 void combine(const Tensor &out, int64_t dim, const Tensor &index, const Tensor &source, xpu_scatter_op op,
              bool all) {
     if (!all && out.dim() <= 1) TORCH_CHECK_INDEX(out.numel() > 0, "index out of range in self");
-    check_places("", out, dim, index, false);
+    check_positions("", out, dim, index, false);
     const auto order = scatter_order();
     const bool moves = op == XPU_SCATTER_SET && order == XPU_ORDER_ANY;
     const auto to = moves ? bits_of(out) : tensor_of(out),

@@ -46,7 +46,7 @@
 #include "xpu/ops/select.h"
 #include "xpu/ops/sort.h"
 #include "xpu/ops/unique.h"
-#include "xpu/plans.h"
+#include "xpu/policy.h"
 
 namespace openxpu {
 namespace {
@@ -70,7 +70,7 @@ void sort_into(const Tensor &self, int64_t dim, bool descending, int64_t first, 
 template <typename Compute> Tensor &into(Tensor &out, Compute compute) { return give(compute(), out); }
 
 // PyTorch's CPU kernels get no output here, so its checks are repeated.
-void check_places(const Tensor &out, bool out_int32) {
+void check_positions(const Tensor &out, bool out_int32) {
     TORCH_CHECK(
         out.scalar_type() == (out_int32 ? at::kInt : at::kLong),
         "torch.searchsorted(): output tensor's dtype is wrong, it can only be Int(int32) or Long(int64) "
@@ -158,8 +158,8 @@ std::tuple<Tensor, Tensor, Tensor> different(const Tensor &data, int64_t rows, i
     const auto type = dtype_of(data);
     const auto *by = order.defined() ? order.const_data_ptr<int64_t>() : nullptr;
     const auto numbers = at::empty({rows}, places);
-    check(xpu_unique_number(stream, type, data.const_data_ptr(), rows, width, by, in_order,
-                            numbers.mutable_data_ptr<int64_t>()));
+    check(xpu_unique_ids(stream, type, data.const_data_ptr(), rows, width, by, in_order,
+                         numbers.mutable_data_ptr<int64_t>()));
     const auto count = numbers[rows - 1].item<int64_t>() + 1;
     auto out = at::empty({count, width}, data.options());
     auto times = at::empty({counts ? count : 0}, places);
@@ -275,7 +275,7 @@ Tensor &searchsorted_out_xpu(const Tensor &sorted_sequence, const Tensor &self, 
                              Tensor &out) {
     if (!sorts_on_host(sorted_sequence))
         return search_into(out, sorted_sequence, self, out_int32, right, side, sorter.value_or(Tensor()));
-    check_places(out, out_int32);
+    check_positions(out, out_int32);
     const auto order = sorter ? std::optional<Tensor>(as_cpu_input(*sorter)) : std::nullopt;
     return into(out, [&] {
         return at::searchsorted(as_cpu_input(sorted_sequence), as_cpu_input(self), out_int32, right, side,
@@ -293,7 +293,7 @@ Tensor &searchsorted_scalar_out_xpu(const Tensor &sorted_sequence, const Scalar 
     if (!sorts_on_host(sorted_sequence))
         return search_into(out, sorted_sequence, searchsorted_scalar_tensor(self, sorted_sequence.device()),
                            out_int32, right, side, sorter.value_or(Tensor()));
-    check_places(out, out_int32);
+    check_positions(out, out_int32);
     const auto order = sorter ? std::optional<Tensor>(as_cpu_input(*sorter)) : std::nullopt;
     return into(out, [&] {
         return at::searchsorted(as_cpu_input(sorted_sequence), self, out_int32, right, side, order);
@@ -311,7 +311,7 @@ Tensor &bucketize_out_xpu(const Tensor &self, const Tensor &boundaries, bool out
                 boundaries.dim(), ")");
     if (!sorts_on_host(boundaries))
         return search_into(out, boundaries, self, out_int32, right, std::nullopt, {});
-    check_places(out, out_int32);
+    check_positions(out, out_int32);
     return into(
         out, [&] { return at::bucketize(as_cpu_input(self), as_cpu_input(boundaries), out_int32, right); });
 }

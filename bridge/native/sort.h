@@ -8,7 +8,7 @@ namespace openxpu {
 // True if PyTorch's CPU kernels sort and count these, on the same memory.
 inline bool sorts_on_host(const at::Tensor &self) {
     const auto device = self.device().index();
-    return works_as_processor(device) && !is_captured(device);
+    return works_as_cpu(device) && !is_captured(device);
 }
 
 // Converts their result to the device of `like`.

@@ -112,14 +112,14 @@ Tensor values_at(const Tensor &from, const Tensor &from_keys, const Tensor &keys
     return values.index_select(0, place).masked_fill_(along_values(missing, values), 0);
 }
 
-// For each of several runs of `counts` places from `begins` on, the places, and which run each is in.
-struct Places {
+// For each of several runs of `counts` positions from `begins` on, the positions, and which run each is in.
+struct SegmentPositions {
     Tensor run, place;
 };
-Places join(const Tensor &begins, const Tensor &counts) {
+SegmentPositions join(const Tensor &begins, const Tensor &counts) {
     const auto ends = counts.cumsum(0);
     const int64_t total = ends.numel() ? ends[-1].item<int64_t>() : 0;
-    Places result;
+    SegmentPositions result;
     result.run = search_range(ends, total, /*upper=*/true);
     const auto shift = begins.sub(ends.sub(counts));
     result.place = at::arange(total, begins.options()).add_(shift.index_select(0, result.run));
@@ -153,13 +153,13 @@ Tensor &add_dense_sparse(const Tensor &dense, const Tensor &other, const Scalar 
     const bool direct = out.scalar_type() == type && out.is_contiguous();
     auto sum = direct ? out : at::empty(dense.sizes(), out.options().dtype(type));
     if (!sum.is_same(dense)) sum.copy_(dense);
-    const auto places = sparse.sparse_dim() == 1 ? sparse._indices().select(0, 0) : keys_of(sparse);
+    const auto positions = sparse.sparse_dim() == 1 ? sparse._indices().select(0, 0) : keys_of(sparse);
     const auto values = sparse._values().to(type);
     auto row = values.sizes().vec();
     row[0] = c10::multiply_integers(sparse_sizes(sparse));
     const auto rows = sum.view(row);
     // Each place is there once, so nothing meets.
-    rows.index_copy_(0, places, rows.index_select(0, places).add_(values, alpha));
+    rows.index_copy_(0, positions, rows.index_select(0, positions).add_(values, alpha));
     return direct ? out : out.copy_(sum);
 }
 

@@ -45,7 +45,7 @@ bool in_blocks(Layout layout) { return layout == kSparseBsr || layout == kSparse
 
 // From rows to columns or back, which goes by coordinates. Blocks don't become elements: PyTorch's own says
 // so.
-bool turns(const Tensor &self, Layout to) {
+bool swaps_major_order(const Tensor &self, Layout to) {
     if (by_rows(self.layout()) == by_rows(to) || (in_blocks(self.layout()) && !in_blocks(to))) return false;
     TORCH_CHECK_NOT_IMPLEMENTED(self.dim() == 2, "conversion from ", self.layout(), " to ", to,
                                 ": xpu has no batches and no dense dimensions");
@@ -193,30 +193,30 @@ Tensor sampled_addmm_csr_xpu(const Tensor &self, const Tensor &mat1, const Tenso
 }
 
 Tensor compressed_to_csr_xpu(const Tensor &self, std::optional<int64_t> dense_dim) {
-    return turns(self, kSparseCsr) ? self.to_sparse().to_sparse_csr(dense_dim)
-                                   : sparse_compressed_to_sparse_csr(self, dense_dim);
+    return swaps_major_order(self, kSparseCsr) ? self.to_sparse().to_sparse_csr(dense_dim)
+                                               : sparse_compressed_to_sparse_csr(self, dense_dim);
 }
 
 Tensor compressed_to_csc_xpu(const Tensor &self, std::optional<int64_t> dense_dim) {
-    return turns(self, kSparseCsc) ? self.to_sparse().to_sparse_csc(dense_dim)
-                                   : sparse_compressed_to_sparse_csc(self, dense_dim);
+    return swaps_major_order(self, kSparseCsc) ? self.to_sparse().to_sparse_csc(dense_dim)
+                                               : sparse_compressed_to_sparse_csc(self, dense_dim);
 }
 
 Tensor compressed_to_bsr_xpu(const Tensor &self, IntArrayRef blocksize, std::optional<int64_t> dense_dim) {
-    return turns(self, kSparseBsr) ? self.to_sparse().to_sparse_bsr(blocksize, dense_dim)
-                                   : sparse_compressed_to_sparse_bsr(self, blocksize, dense_dim);
+    return swaps_major_order(self, kSparseBsr) ? self.to_sparse().to_sparse_bsr(blocksize, dense_dim)
+                                               : sparse_compressed_to_sparse_bsr(self, blocksize, dense_dim);
 }
 
 Tensor compressed_to_bsc_xpu(const Tensor &self, IntArrayRef blocksize, std::optional<int64_t> dense_dim) {
-    return turns(self, kSparseBsc) ? self.to_sparse().to_sparse_bsc(blocksize, dense_dim)
-                                   : sparse_compressed_to_sparse_bsc(self, blocksize, dense_dim);
+    return swaps_major_order(self, kSparseBsc) ? self.to_sparse().to_sparse_bsc(blocksize, dense_dim)
+                                               : sparse_compressed_to_sparse_bsc(self, blocksize, dense_dim);
 }
 
 Tensor compressed_to_sparse_xpu(const Tensor &self, std::optional<Layout> layout,
                                 OptionalIntArrayRef blocksize, std::optional<int64_t> dense_dim) {
     const auto to = layout.value_or(kSparse);
     const bool compressed = by_rows(to) || to == kSparseCsc || to == kSparseBsc;
-    if (!compressed || in_blocks(to) != blocksize.has_value() || !turns(self, to))
+    if (!compressed || in_blocks(to) != blocksize.has_value() || !swaps_major_order(self, to))
         return sparse_compressed_to_sparse(self, layout, blocksize, dense_dim);
     switch (to) {
     case kSparseCsr: return compressed_to_csr_xpu(self, dense_dim);
@@ -256,10 +256,10 @@ Tensor &addmm_out_sparse_csr_xpu(const Tensor &self, const Tensor &mat1, const T
     }
     // The columns of the second matrix are rows of its transpose.
     const auto lines = mat2.layout() == kSparseCsc ? mat2 : coo_of(mat2).to_sparse_csc();
-    auto turned = at::empty({columns, rows}, out.options());
-    sparse_product(turned, lines.ccol_indices().contiguous(), {}, lines.row_indices(), lines.values(),
+    auto transposed = at::empty({columns, rows}, out.options());
+    sparse_product(transposed, lines.ccol_indices().contiguous(), {}, lines.row_indices(), lines.values(),
                    mat1.t(), added.t(), beta, alpha);
-    return out.copy_(turned.t());
+    return out.copy_(transposed.t());
 }
 
 Tensor &addmv_out_sparse_csr_xpu(const Tensor &self, const Tensor &mat, const Tensor &vec, const Scalar &beta,

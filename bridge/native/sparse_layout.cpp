@@ -37,8 +37,8 @@ TORCH_IMPL_FUNC(convert_indices_from_csr_to_coo_xpu)
     int64_t below = count;
     for (auto d = dims - 3; d >= 0; d--) { // the matrix's place in the batch
         const auto size = crow_indices.size(d);
-        const auto places = at::arange(batch * count, out.options().dtype(kLong));
-        out.select(0, d).copy_(places.div(below, "floor").remainder(size));
+        const auto positions = at::arange(batch * count, out.options().dtype(kLong));
+        out.select(0, d).copy_(positions.div(below, "floor").remainder(size));
         below *= size;
     }
 }

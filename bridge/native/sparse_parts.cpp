@@ -12,14 +12,14 @@ namespace {
 
 using at::Tensor;
 
-void run_search(const Tensor &sorted, const void *keys, bool upper, const Tensor &places) {
+void run_search(const Tensor &sorted, const void *keys, bool upper, const Tensor &positions) {
     const xpu_sparse_search_args args{.dtype = dtype_of(sorted),
-                                      .place_dtype = dtype_of(places),
+                                      .position_dtype = dtype_of(positions),
                                       .sorted = sorted.const_data_ptr(),
                                       .keys = keys,
-                                      .places = places.mutable_data_ptr(),
+                                      .positions = positions.mutable_data_ptr(),
                                       .length = sorted.numel(),
-                                      .count = places.numel(),
+                                      .count = positions.numel(),
                                       .upper = upper};
     check(xpu_sparse_search(current_stream(sorted), &args));
 }
@@ -37,15 +37,15 @@ Tensor keys_of(const Tensor &indices, at::IntArrayRef steps) {
 
 Tensor search(const Tensor &sorted, const Tensor &keys, bool upper, at::ScalarType type) {
     const auto given = keys.contiguous(), among = sorted.contiguous();
-    auto places = at::empty(given.sizes(), given.options().dtype(type));
-    run_search(among, given.const_data_ptr(), upper, places);
-    return places;
+    auto positions = at::empty(given.sizes(), given.options().dtype(type));
+    run_search(among, given.const_data_ptr(), upper, positions);
+    return positions;
 }
 
 Tensor search_range(const Tensor &sorted, int64_t count, bool upper, at::ScalarType type) {
-    auto places = at::empty({count}, sorted.options().dtype(type));
-    run_search(sorted.contiguous(), nullptr, upper, places);
-    return places;
+    auto positions = at::empty({count}, sorted.options().dtype(type));
+    run_search(sorted.contiguous(), nullptr, upper, positions);
+    return positions;
 }
 
 Segments segments_of(const Tensor &keys, bool sorted) {
@@ -74,7 +74,7 @@ Tensor reduce_segments(const Segments &segments, const Tensor &values, xpu_spars
         .reduction = reduction,
         .dtype = dtype_of(values),
         .values = from.const_data_ptr(),
-        .places = segments.order.defined() ? segments.order.const_data_ptr<int64_t>() : nullptr,
+        .positions = segments.order.defined() ? segments.order.const_data_ptr<int64_t>() : nullptr,
         .starts = segments.starts.const_data_ptr<int64_t>(),
         .out = out.mutable_data_ptr(),
         .segments = size[0],
@@ -94,18 +94,18 @@ void sparse_product(const Tensor &out, const Tensor &starts, const Tensor &order
     if (out.numel() == 0) return;
     auto right = dense.resolve_conj().resolve_neg();
     if (right.stride(1) != 1) right = right.contiguous();
-    const auto left = values.resolve_conj().resolve_neg().contiguous(), places = columns.contiguous();
+    const auto left = values.resolve_conj().resolve_neg().contiguous(), positions = columns.contiguous();
     const auto added = in.defined() ? in.resolve_conj().resolve_neg() : in;
     const auto target = out.is_contiguous() ? out : at::empty_like(out, at::MemoryFormat::Contiguous);
     const xpu_sparse_product_args args{
         .dtype = dtype_of(out),
         .index_dtype = dtype_of(columns),
         .starts = starts.const_data_ptr(),
-        .columns = places.const_data_ptr(),
+        .columns = positions.const_data_ptr(),
         .values = left.const_data_ptr(),
         .dense = right.const_data_ptr(),
         .in = in.defined() ? added.const_data_ptr() : nullptr,
-        .places = order.defined() ? order.const_data_ptr<int64_t>() : nullptr,
+        .positions = order.defined() ? order.const_data_ptr<int64_t>() : nullptr,
         .out = target.mutable_data_ptr(),
         .rows = out.size(0),
         .width = out.size(1),

@@ -25,7 +25,7 @@ at::Tensor search_range(const at::Tensor &sorted, int64_t count, bool upper, at:
 // Elements sorted by key; stable.
 struct Segments {
     at::Tensor keys;   // sorted
-    at::Tensor order;  // the elements' places; undefined where they are sorted as they lie
+    at::Tensor order;  // the elements' positions; undefined where they are sorted as they lie
     at::Tensor first;  // bool: is a key another than the one before?
     at::Tensor starts; // where those are
 };

@@ -52,7 +52,7 @@ struct Bins {
     bool aligned;
 };
 
-bool reads_by_place(xpu_roi_kind kind) { return kind == XPU_ROI_PS_ALIGN || kind == XPU_ROI_PS_POOL; }
+bool reads_by_position(xpu_roi_kind kind) { return kind == XPU_ROI_PS_ALIGN || kind == XPU_ROI_PS_POOL; }
 
 xpu_roi describe(xpu_roi_kind kind, const Tensor &rois, at::ScalarType type, at::IntArrayRef image,
                  const Bins &bins) {
@@ -60,7 +60,7 @@ xpu_roi describe(xpu_roi_kind kind, const Tensor &rois, at::ScalarType type, at:
     TORCH_CHECK(rois.dim() == 2 && rois.size(1) == 5, "rois must have shape as Tensor[K, 5]");
     TORCH_CHECK(bins.rows > 0 && bins.columns > 0, "pooled height and width should be positive, got ",
                 bins.rows, " and ", bins.columns);
-    TORCH_CHECK(!reads_by_place(kind) || image[1] % (bins.rows * bins.columns) == 0,
+    TORCH_CHECK(!reads_by_position(kind) || image[1] % (bins.rows * bins.columns) == 0,
                 "input channels must be a multiple of pooling height * pooling width");
     return {.images = image[0],
             .regions = rois.size(0),
@@ -85,7 +85,8 @@ std::tuple<Tensor, Tensor> regions_of(const char *name, xpu_roi_kind kind, const
     check_alike(name, {{input, "input", 1}, {rois, "rois", 2}});
     const auto args = describe(kind, rois, input.scalar_type(), input.sizes(), bins);
     const auto image = input.contiguous(), regions = rois.contiguous();
-    const int64_t planes = reads_by_place(kind) ? input.size(1) / (bins.rows * bins.columns) : input.size(1);
+    const int64_t planes =
+        reads_by_position(kind) ? input.size(1) / (bins.rows * bins.columns) : input.size(1);
     const auto output = at::empty({rois.size(0), planes, bins.rows, bins.columns}, input.options());
     const auto places = with_places ? at::empty(output.sizes(), input.options().dtype(at::kInt)) : Tensor();
     xpu_fault fault = {};

@@ -1,4 +1,4 @@
-"""A text model from a folder, with weights of fewer bits: `generate.py --model FOLDER --weights int4 "Once upon"`.
+"""A text model from a folder, with quantized weights: `generate.py --model FOLDER --weights int4 "Once upon"`.
 
 The folder is one that `transformers` saves (`config.json`, `*.safetensors`, `tokenizer.json`). Weights stay on the
 host until their layer is quantized, by torchao, so that the device never holds more than one layer in full. A

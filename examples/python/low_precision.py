@@ -1,4 +1,4 @@
-"""The search of the main job with weights of fewer bits, by torchao: on `xpu` beside torchao on the CPU.
+"""The search of the main job with quantized weights, by torchao: on `xpu` beside torchao on the CPU.
 
 One table: how large the weights are, how long the sentences take the first time (when kernels are built or loaded) and
 after that, how close their vectors are to those in fp32, and how many of the answers are the same. The exit status
@@ -109,7 +109,7 @@ def quantized(encoder: Encoder, kind: Kind) -> nn.Module:
 def closing_table() -> Table:
     """Return the table, without rows."""
     table = Table(
-        title=f"MiniLM with weights of fewer bits on {torch.xpu.get_device_name()}",
+        title=f"MiniLM with quantized weights on {torch.xpu.get_device_name()}",
         caption="first: seconds of the first time on xpu, when kernels are built, or loaded from the cache; "
         "xpu, CPU: seconds of the same sentences after that",
         caption_justify="left",

@@ -138,13 +138,13 @@ XPU_API bool xpu_initialized(void);
  *
  * The struct is copied. NULL removes the pool: the driver's own threads are used. Set it before other
  * threads launch kernels. */
-typedef struct xpu_host_team {
+typedef struct xpu_host_thread_pool {
     int (*threads)(void);
     void (*run)(int tasks, void (*task)(int index, void *context), void *context);
-} xpu_host_team;
-XPU_API xpu_status xpu_set_host_team(const xpu_host_team *team);
+} xpu_host_thread_pool;
+XPU_API xpu_status xpu_set_host_thread_pool(const xpu_host_thread_pool *team);
 /* The current thread pool, or NULL. */
-XPU_API const xpu_host_team *xpu_get_host_team(void);
+XPU_API const xpu_host_thread_pool *xpu_get_host_thread_pool(void);
 
 #ifdef __cplusplus
 }

@@ -37,11 +37,11 @@ typedef struct xpu_fault {
 } xpu_fault;
 
 /* Before launching kernels on `stream` from this thread: gives the address to which they report. */
-XPU_API xpu_status xpu_fault_watch(xpu_stream *stream, xpu_fault **place);
+XPU_API xpu_status xpu_fault_watch(xpu_stream *stream, xpu_fault **slot);
 /* After the launches: the report as far as it is known without waiting; its `state` is 2 or 0. */
-XPU_API void xpu_fault_take(xpu_stream *stream, const xpu_fault *place, xpu_fault *fault);
+XPU_API void xpu_fault_take(xpu_stream *stream, const xpu_fault *slot, xpu_fault *fault);
 /* The same as a status: an error with the report as its text, or success if none is known. */
-XPU_API xpu_status xpu_fault_raise(xpu_stream *stream, const xpu_fault *place);
+XPU_API xpu_status xpu_fault_raise(xpu_stream *stream, const xpu_fault *slot);
 
 /* Asserts that the byte at `flag`, in device memory, is not 0 when the stream reaches this point. Otherwise
  * XPU_ERROR_ASSERTION with the text `message`, deferred as above. `message` must stay valid. */

@@ -88,7 +88,7 @@ XPU_API void xpu_image_free(xpu_image *image);
  *     the code. Equal images have equal bytes, and reading accepts no other bytes for them.
  * Errors: XPU_ERROR_INVALID_ARGUMENT for an image that reading would reject, and if `capacity` is too small.
  */
-XPU_API xpu_status xpu_image_write(const xpu_image *image, void *bytes, size_t room, size_t *size);
+XPU_API xpu_status xpu_image_write(const xpu_image *image, void *bytes, size_t capacity, size_t *size);
 
 /* The image's kernel for a device. Source images are built by xpu_kernel_create.
  *

@@ -102,10 +102,10 @@ XPU_API xpu_status xpu_package_run(xpu_package *package, xpu_stream *stream, con
 XPU_API const char *xpu_package_operator(int index);
 
 /* --- writing, for exporters --- */
-typedef struct xpu_package_piece {
+typedef struct xpu_package_chunk {
     const void *data;
     size_t size;
-} xpu_package_piece;
+} xpu_package_chunk;
 
 /* Writes a file of this version.
  *
@@ -116,8 +116,8 @@ typedef struct xpu_package_piece {
  * Errors: XPU_ERROR_IO. */
 #define XPU_PACKAGE_ALIGN 64
 XPU_API xpu_status xpu_package_write(const char *path, const char *about, const int64_t *program,
-                                     size_t words, const xpu_package_piece *images, size_t image_count,
-                                     const xpu_package_piece *weights, size_t weight_count);
+                                     size_t words, const xpu_package_chunk *images, size_t image_count,
+                                     const xpu_package_chunk *weights, size_t weight_count);
 
 #ifdef __cplusplus
 }

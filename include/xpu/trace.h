@@ -39,7 +39,7 @@ enum { XPU_ACCESSES_MAX = 64 };
 
 /* Stores the accesses of `of`, at most XPU_ACCESSES_MAX, and returns their number. Called only if there are
  * observers. */
-typedef int (*xpu_access_lister)(const void *of, xpu_access *accesses);
+typedef int (*xpu_access_callback)(const void *of, xpu_access *accesses);
 
 /* One submission. It holds what is needed to submit it again: kernel, range and parameters; addresses and
  * sizes; function and context. Valid only during the callback. */
@@ -90,9 +90,9 @@ XPU_API xpu_status xpu_trace_subscribe(xpu_trace_callback callback, void *user, 
 XPU_API xpu_status xpu_trace_unsubscribe(xpu_trace *subscription);
 
 /* xpu_launch that also reports the kernel's accesses: those that `list` gives for `of`. */
-XPU_API xpu_status xpu_launch_listed(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
-                                     const void *params, size_t params_size, xpu_access_lister list,
-                                     const void *of);
+XPU_API xpu_status xpu_launch_with_accesses(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
+                                            const void *params, size_t params_size, xpu_access_callback list,
+                                            const void *of);
 
 /* Calls a function that works on the memory of a host device, and returns its status.
  *
@@ -101,7 +101,7 @@ XPU_API xpu_status xpu_launch_listed(xpu_stream *stream, xpu_kernel *kernel, con
  * list: gives its accesses; may be NULL. */
 XPU_API xpu_status xpu_host_call(xpu_stream *stream, const char *name,
                                  xpu_status (*function)(xpu_stream *stream, const void *context),
-                                 const void *context, size_t context_size, xpu_access_lister list);
+                                 const void *context, size_t context_size, xpu_access_callback list);
 
 /* Allocator for the workspaces of the calling thread's operations; NULL: the caching allocator.
  *

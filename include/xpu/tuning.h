@@ -31,21 +31,21 @@ XPU_API int xpu_tuning_count(void);
 /* Number of rates, whose indices follow. They change between versions: look them up by name. */
 XPU_API int xpu_tuning_rates(void);
 /* The index of a name, or -1. */
-XPU_API int xpu_tuning_number(const char *name);
-XPU_API xpu_status xpu_tuning_get(int device, int number, xpu_tuning *tuning);
+XPU_API int xpu_tuning_index(const char *name);
+XPU_API xpu_status xpu_tuning_get(int device, int index, xpu_tuning *tuning);
 /* The value alone; cheap. `index` and `device` must be valid. */
-XPU_API int64_t xpu_tuning_value(int device, int number);
+XPU_API int64_t xpu_tuning_value(int device, int index);
 /* Sets a value for this process: a parameter for all devices of the kind, a rate for this device only. */
-XPU_API xpu_status xpu_tuning_set(int device, int number, int64_t value);
+XPU_API xpu_status xpu_tuning_set(int device, int index, int64_t value);
 /* Undoes xpu_tuning_set: value and source are the earlier ones. */
-XPU_API xpu_status xpu_tuning_reset(int device, int number);
+XPU_API xpu_status xpu_tuning_reset(int device, int index);
 
 /* Names the libraries that compute host products. Call it before the first use of a device, or never. Values
  * measured on a host device with other libraries are ignored. The text is copied. */
 XPU_API void xpu_tuning_libraries(const char *libraries);
 /* Saves the values that were set in this process to disk, for later processes. xpu_tuning_path gives the
  * file, "" without a cache. With GPUs of several models, the first one's parameters apply to all. */
-XPU_API xpu_status xpu_tuning_keep(int device);
+XPU_API xpu_status xpu_tuning_save(int device);
 XPU_API xpu_status xpu_tuning_path(int device, const char **path);
 /* Describes what is wrong with the file: "FILE:LINE: …", or "". Its other lines apply. A file whose hash
  * doesn't match its text is ignored. The text is static. */

@@ -26,7 +26,7 @@ def _is_small(node: Any) -> bool:
     return bool(V.graph.sizevars.statically_known_true(elements <= FEW_ELEMENTS))
 
 
-def join_small_kernels(scheduling: ModuleType) -> None:
+def fuse_small_kernels(scheduling: ModuleType) -> None:
     """Make Inductor combine small independent kernels into one, on GPUs.
 
     With ``torch._inductor.config.combo_kernels`` set, Inductor combines all kernels; that is left unchanged.
@@ -67,7 +67,7 @@ def join_small_kernels(scheduling: ModuleType) -> None:
     schedulers.__init__ = schedule
 
 
-def join_layers(registry: ModuleType) -> None:
+def fuse_linear_layers(registry: ModuleType) -> None:
     """Register the linear layer fusion pass (``_fuse_linear.py``) with Inductor for xpu."""
     own = registry.register_backend_for_device
     passes = getattr(registry, "custom_backend_passes", None)
@@ -78,9 +78,9 @@ def join_layers(registry: ModuleType) -> None:
     def register(device: str, *given: Any, **named: Any) -> None:
         own(device, *given, **named)
         if device == "xpu" and passes.get(device) is None:
-            from openxpu._joined import JoinLayers
+            from openxpu._fuse_linear import FuseLinearLayers
 
-            passes[device] = JoinLayers()
+            passes[device] = FuseLinearLayers()
 
     setattr(registry, "register_backend_for_device", register)  # noqa: B010
 

@@ -90,7 +90,7 @@ def _refuse(reason: str) -> None:
 
 def _enter(bridge: ModuleType) -> None:
     """Add to torch._C what torch.xpu calls, and make torch.xpu notice."""
-    from openxpu import _interface, _shapes, _types
+    from openxpu import _patches, _shapes, _types
     from openxpu._image import StaticLauncher
 
     for name in dir(bridge):
@@ -109,7 +109,7 @@ def _enter(bridge: ModuleType) -> None:
         importlib.reload(importlib.import_module(f"torch.xpu.{part}"))
     importlib.reload(torch.xpu)
     _types.extend(torch.xpu)
-    _interface.enter()
+    _patches.enter()
     _shapes.enter()
     _mark_caches()
     _trace_attention()

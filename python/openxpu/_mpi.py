@@ -18,7 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from openxpu import _ending
+from openxpu import _shutdown
 
 _SOURCES = Path(__file__).parent / "share" / "mpi"
 _MAIN = _SOURCES / "messages.c"
@@ -157,7 +157,7 @@ def _end_in_order() -> None:
     """Finalize MPI at exit, collectively with all ranks, unless this one ends with an exception."""
     from openxpu import _distributed
 
-    _ending.watch(lambda: _distributed.end_mpi(not _ending.has_failed()))
+    _shutdown.watch(lambda: _distributed.end_mpi(not _shutdown.has_failed()))
 
 
 _begun: list[World] = []
@@ -194,7 +194,7 @@ def meet(timeout: timedelta) -> tuple[Any, int, int]:
     if world.rank == 0:
         store = TCPStore("localhost", port, None, True, timeout, wait_for_workers=False)
         port = store.port
-    its, port_of_it = _distributed.tell_by_mpi(f"{host} {port}", timeout).split()
+    its, port_of_it = _distributed.broadcast_by_mpi(f"{host} {port}", timeout).split()
     if store is None:
         address = os.environ.get("MASTER_ADDR") or ("localhost" if its == host else its)
         store = TCPStore(address, int(port_of_it), None, False, timeout)

@@ -727,7 +727,7 @@ _FREE: frozenset[Any] = frozenset()
 # --- the file ---
 
 
-class _Piece(ctypes.Structure):
+class _Chunk(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("size", ctypes.c_size_t)]
 
 
@@ -735,8 +735,8 @@ def _write(path: str, about: str, file: _File) -> None:
     words = [len(file.programs), *(w for program in file.programs for w in (len(program), *program))]
     program = (ctypes.c_int64 * len(words))(*words)
     kept = [ctypes.create_string_buffer(image, len(image)) for image in file.images]
-    images = (_Piece * len(kept))(*[_Piece(ctypes.addressof(k), len(k)) for k in kept])
-    weights = (_Piece * len(file.weights))(*[_Piece(w.data_ptr(), w.numel()) for w in file.weights])
+    images = (_Chunk * len(kept))(*[_Chunk(ctypes.addressof(k), len(k)) for k in kept])
+    weights = (_Chunk * len(file.weights))(*[_Chunk(w.data_ptr(), w.numel()) for w in file.weights])
     counts = [ctypes.c_size_t(n) for n in (len(words), len(kept), len(file.weights))]
     status = _library().xpu_package_write(
         os.fsencode(path), about.encode(), program, counts[0], images, counts[1], weights, counts[2]

@@ -18,7 +18,7 @@ from datetime import timedelta
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from openxpu import _ending, _flight_recorder, _mpi
+from openxpu import _flight_recorder, _mpi, _shutdown
 
 
 @functools.cache
@@ -47,20 +47,20 @@ class ProcessGroupXCCL(metaclass=_Meta):
         from torch.distributed.constants import default_pg_timeout
         from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo
 
-        _ending.watch()
+        _shutdown.watch()
         if options is None:
             options = cls.Options()
             options._timeout = default_pg_timeout
-        carrier = ProcessGroupGloo(store, rank, size, timeout=options._timeout)
-        carrier.options.global_ranks_in_group = options.global_ranks_in_group
-        carrier.options.group_name = options.group_name
-        _meet(carrier, rank, size)
-        backend = _library().ProcessGroupXCCL(carrier, PrefixStore("xccl", store), options, cls)
+        transport = ProcessGroupGloo(store, rank, size, timeout=options._timeout)
+        transport.options.global_ranks_in_group = options.global_ranks_in_group
+        transport.options.group_name = options.group_name
+        _meet(transport, rank, size)
+        backend = _library().ProcessGroupXCCL(transport, PrefixStore("xccl", store), options, cls)
         backend._set_sequence_number_for_group()
         return backend
 
 
-def _meet(carrier: Any, rank: int, size: int) -> None:
+def _meet(transport: Any, rank: int, size: int) -> None:
     """Wait until all ranks have all of their connections.
 
     Gloo returns when this rank has its own. If a process then left the group, its connections would close,
@@ -69,7 +69,7 @@ def _meet(carrier: Any, rank: int, size: int) -> None:
     from torch.distributed import DistNetworkError
 
     try:
-        carrier.barrier().wait()
+        transport.barrier().wait()
     except RuntimeError as error:
         raise DistNetworkError(
             f"xccl: rank {rank} of {size} was connected, and another rank ended or failed before all were: {error}"
@@ -104,8 +104,8 @@ class ProcessGroupMPI(metaclass=_MpiMeta):
 
         timeout = options._timeout
         _mpi.start(timeout)
-        carrier = _library().MpiCarrier(PrefixStore("mpi", store), rank, size, timeout)
-        backend = _library().ProcessGroupXCCL(carrier, PrefixStore("xccl", store), options, cls)
+        transport = _library().MpiTransport(PrefixStore("mpi", store), rank, size, timeout)
+        backend = _library().ProcessGroupXCCL(transport, PrefixStore("xccl", store), options, cls)
         backend._set_sequence_number_for_group()
         return backend
 

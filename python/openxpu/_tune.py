@@ -42,7 +42,7 @@ class _Tile(ctypes.Structure):
     _fields_ = (
         ("is_candidate", ctypes.c_bool),
         *((name, ctypes.c_int) for name in ("m", "n", "depth")),
-        ("rate_number", ctypes.c_int * 3),
+        ("rate_index", ctypes.c_int * 3),
         ("rate", ctypes.c_double * 3),
     )
 
@@ -164,7 +164,7 @@ class Table:
         return map(self._line, range(self._xpu.xpu_tuning_count()))
 
     def _number(self, name: str) -> int:
-        number: int = self._xpu.xpu_tuning_number(name.encode())
+        number: int = self._xpu.xpu_tuning_index(name.encode())
         if number < 0:
             raise KeyError(name)
         return number
@@ -194,7 +194,7 @@ class Table:
             self._check(self._xpu.xpu_tile_get(*kind, number, ctypes.byref(tile)))
             if not tile.is_candidate:
                 continue
-            lines = [self._line(rate) if rate >= 0 else None for rate in tile.rate_number]
+            lines = [self._line(rate) if rate >= 0 else None for rate in tile.rate_index]
             found.append(Tile(number, tile.m, tile.n, tuple(lines), tuple(tile.rate)))
         return found
 
@@ -213,7 +213,7 @@ class Table:
     def keep(self) -> str:
         """Save what was set or measured to disk; return the file's path."""
         path = ctypes.c_char_p()
-        self._check(self._xpu.xpu_tuning_keep(self.device))
+        self._check(self._xpu.xpu_tuning_save(self.device))
         self._check(self._xpu.xpu_tuning_path(self.device, ctypes.byref(path)))
         return (path.value or b"").decode()
 
@@ -320,7 +320,7 @@ def questions(device: int) -> list[Question]:
     return host_questions(device) if is_host else gpu_questions(device)
 
 
-def halves_unit(device: int) -> str:
+def half_precision_engine(device: int) -> str:
     """Return the prefix of rate names for half-precision matrix engines, or an empty text."""
     table = Table(device)
     for products in table.kinds():
@@ -361,7 +361,7 @@ def gpu_questions(device: int, largest: int = 4096) -> list[Question]:
     sizes = [n for n in (128, 192, 256, 384, 512, 768, 1024, 1536, 2048) if n <= largest]
     lengths = [1 << n for n in range(5, 15)]
     heights = [m for m in (256, 512, 1024, 2048, 4096, 8192) if m <= 2 * largest]
-    made = {"ptx": "quantized_tiles", "xmx": "quantized_blocks"}.get(halves_unit(device), "")
+    made = {"ptx": "quantized_tiles", "xmx": "quantized_xmx16"}.get(half_precision_engine(device), "")
     return [
         Question("packed_product", [(n**3 // share, misaligned(n)) for n in sizes]),
         Question("quantized_rows", [(m, few(m)) for m in (1, 4, 8, 16, 24, 32, 48, 64)], from_on=False),
@@ -382,7 +382,7 @@ def host_questions(device: int) -> list[Question]:
         a, b = (a.t() if layout == "tn" else a), (b.t() if layout == "nt" else b)
         return lambda: a @ b
 
-    def thin(rows: Sequence[int], n: int, dtype: torch.dtype) -> Callable[[], object]:
+    def skinny(rows: Sequence[int], n: int, dtype: torch.dtype) -> Callable[[], object]:
         b = torch.randn(n, n, device=where).to(dtype).t()
         several = [torch.randn(m, n, device=where).to(dtype) for m in rows]
         return lambda: [a @ b for a in several]
@@ -402,14 +402,14 @@ def host_questions(device: int) -> list[Question]:
             for form in ("nn", "nt", "tn")
         ),
         Question(
-            "thin_elements",
-            [(n * n, thin((1, 2, 4), n, torch.float32)) for n in (64, 128, 256, 512, 1024, 2048)],
+            "skinny_elements",
+            [(n * n, skinny((1, 2, 4), n, torch.float32)) for n in (64, 128, 256, 512, 1024, 2048)],
         ),
-        Question("thin_rows", [(m, thin((m,), 1536, torch.float32)) for m in range(1, 9)], from_on=False),
+        Question("skinny_rows", [(m, skinny((m,), 1536, torch.float32)) for m in range(1, 9)], from_on=False),
         Question(
-            "thin_rows_bf16", [(m, thin((m,), 1536, torch.bfloat16)) for m in range(1, 9)], from_on=False
+            "skinny_rows_bf16", [(m, skinny((m,), 1536, torch.bfloat16)) for m in range(1, 9)], from_on=False
         ),
-        Question("share_from", [(1 << n, add(1 << n)) for n in range(11, 19)]),
+        Question("parallel_from", [(1 << n, add(1 << n)) for n in range(11, 19)]),
         Question("short_row", [(1 << n, rows(1 << n)) for n in range(4, 13)], from_on=False),
     ]
 

@@ -89,7 +89,7 @@ def _products(device: int) -> str:
     while (name := xpu.xpu_dtype_name(number).decode()) != "unknown":
         plain = ""
         for tf32 in (False, True):
-            if xpu.xpu_gemm_unit(device, number, ctypes.c_bool(tf32), ctypes.byref(unit)):
+            if xpu.xpu_gemm_engine(device, number, ctypes.c_bool(tf32), ctypes.byref(unit)):
                 break  # the dtype can't be multiplied
             text = (unit.value or b"").decode()
             if text != plain:

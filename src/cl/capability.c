@@ -121,9 +121,10 @@ static char *build_options(const query *q, const xpu_device_properties *p) {
     return options.data;
 }
 
-/* Takes the extensions out of the list that OPENXPU_WITHOUT names: tests run as on a driver without them. */
+/* Takes the extensions out of the list that OPENXPU_HIDE_EXTENSIONS names: tests run as on a driver without
+ * them. */
 static void hide_extensions(char *extensions) {
-    const char *hidden = getenv("OPENXPU_WITHOUT");
+    const char *hidden = getenv("OPENXPU_HIDE_EXTENSIONS");
     for (size_t length; hidden && *hidden; hidden += length + (hidden[length] != 0)) {
         length = strcspn(hidden, ", ");
         char *at = extensions;
@@ -202,7 +203,7 @@ xpu_status cl_read_capabilities(cl_device *device) {
     p->has_subgroup_matrix_multiply_accumulate_tensor_float32 =
         extension(&q, "cl_intel_subgroup_matrix_multiply_accumulate_tf32");
     p->has_subgroup_2d_block_io = extension(&q, "cl_intel_subgroup_2d_block_io");
-    const char *tier = getenv("OPENXPU_TIER"); /* "ref": only portable kernels; tests compare the tiers */
+    const char *tier = getenv("OPENXPU_VARIANT"); /* "ref": only portable kernels; tests compare the tiers */
     if (tier && !strcmp(tier, "ref")) {
         p->has_fp16 = p->has_subgroups = p->has_subgroup_size = p->has_subgroup_shuffle = false;
         p->has_subgroup_matrix_multiply_accumulate = p->has_subgroup_2d_block_io = false;

@@ -151,8 +151,8 @@ static void lower(const char *from, char *to, size_t room) {
 
 static void name_rates(void) {
     static const char *const tiles[] = {
-#define X(unit, m, n, depth, teams_m, teams_n, ...)                                                          \
-    "RATE_" #unit "_" #m "x" #n "x" #depth "_" #teams_m "x" #teams_n,
+#define X(unit, m, n, depth, subgroups_m, subgroups_n, ...)                                                  \
+    "RATE_" #unit "_" #m "x" #n "x" #depth "_" #subgroups_m "x" #subgroups_n,
 #include "core/matrix.def"
 #undef X
     };

@@ -22,14 +22,14 @@ enum { TUNING_HOST, TUNING_GPU, TUNING_CLASSES, TUNING_DEVICES = 32 };
 enum tuning_source { TUNING_TABLE, TUNING_MEASURED, TUNING_PINNED, TUNING_SET };
 
 typedef struct tuning_line {
-    const char *name; /* "share_from" */
+    const char *name; /* "parallel_from" */
     const char *unit, *benchmark, *text;
     int64_t initial[TUNING_CLASSES], least, most;
 } tuning_line;
 
 extern _Atomic int64_t tuning_values[TUNING_CLASSES][TUNE_COUNT];
 
-/* TUNED(host, SHARE_FROM): the value for host devices, or for others. */
+/* TUNED(host, PARALLEL_FROM): the value for host devices, or for others. */
 #define TUNED(host, name)                                                                                    \
     atomic_load_explicit(&tuning_values[(host) ? TUNING_HOST : TUNING_GPU][TUNE_##name], memory_order_relaxed)
 

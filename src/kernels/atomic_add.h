@@ -5,9 +5,9 @@
  *   XPU_ATOMIC_ADD_GLOBAL(type, name)    the same for global memory, by the device's instruction if it has
  *   one */
 #define XPU_ATOMIC_ADD(type, space, name) XPU_CAT(XPU_ATOMIC_ADD_, type)(space, name)
-#define XPU_ATOMIC_ADD_float(space, name) XPU_ATOMIC_ADD_SWAPPING(space, name, float, uint, atomic_cmpxchg)
-#define XPU_ATOMIC_ADD_double(space, name) XPU_ATOMIC_ADD_SWAPPING(space, name, double, ulong, atom_cmpxchg)
-#define XPU_ATOMIC_ADD_SWAPPING(space, name, type, bits, swap)                                               \
+#define XPU_ATOMIC_ADD_float(space, name) XPU_ATOMIC_ADD_CAS(space, name, float, uint, atomic_cmpxchg)
+#define XPU_ATOMIC_ADD_double(space, name) XPU_ATOMIC_ADD_CAS(space, name, double, ulong, atom_cmpxchg)
+#define XPU_ATOMIC_ADD_CAS(space, name, type, bits, swap)                                                    \
     static inline void name(volatile space type *place, type v) {                                            \
         volatile space bits *word = (volatile space bits *)place;                                            \
         bits seen = *word, old;                                                                              \

@@ -11,11 +11,11 @@
         *(__global type *)(to + k) = *(__global const type *)(from + k);
 
 __kernel void copy_bytes(copy_bytes_params p) {
-    const ulong at = (ulong)get_global_id(0) * BYTES_A_ITEM;
+    const ulong at = (ulong)get_global_id(0) * BYTES_PER_ITEM;
     if (at >= p.size) return;
     __global uchar *to = (__global uchar *)(p.to + at);
     __global const uchar *from = (__global const uchar *)(p.from + at);
-    const ulong n = min(p.size - at, (ulong)BYTES_A_ITEM);
+    const ulong n = min(p.size - at, (ulong)BYTES_PER_ITEM);
     ulong k = 0;
     if (p.unit == 16) {
         COPY_UNITS(uint4)
@@ -30,11 +30,11 @@ __kernel void copy_bytes(copy_bytes_params p) {
 }
 
 __kernel void fill_bytes(fill_bytes_params p) {
-    const ulong at = p.begin / BYTES_A_ITEM * BYTES_A_ITEM + (ulong)get_global_id(0) * BYTES_A_ITEM;
-    if (at >= p.begin && at + BYTES_A_ITEM <= p.end)
+    const ulong at = p.begin / BYTES_PER_ITEM * BYTES_PER_ITEM + (ulong)get_global_id(0) * BYTES_PER_ITEM;
+    if (at >= p.begin && at + BYTES_PER_ITEM <= p.end)
         *(__global ulong2 *)at = (ulong2)(p.pattern[0], p.pattern[1]);
     else
-        for (int k = 0; k < BYTES_A_ITEM; k++)
+        for (int k = 0; k < BYTES_PER_ITEM; k++)
             if (at + k >= p.begin && at + k < p.end)
                 *(__global uchar *)(at + k) = (uchar)(p.pattern[k / 8] >> 8 * (k % 8));
 }

@@ -3,8 +3,8 @@
 #define XPU_KERNELS_BYTES_H
 #include "shared.h"
 
-#define BYTES_A_ITEM 16 /* that a work-item moves */
-#define BYTES_LOCAL 256 /* work-items in a group of copy_bytes and fill_bytes */
+#define BYTES_PER_ITEM 16 /* that a work-item moves */
+#define BYTES_LOCAL 256   /* work-items in a group of copy_bytes and fill_bytes */
 
 /* `unit` bytes at a time, 1, 2, 4, 8 or 16, which divide both addresses. */
 typedef struct copy_bytes_params {

@@ -24,7 +24,7 @@
 #endif
 
 #if BLOCK
-XPU_BY_ITSELF
+XPU_NO_VECTORIZE
 #endif
 __kernel void cat(const struct cat_params p) {
     const long group = XPU_GROUP(1);

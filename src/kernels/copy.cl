@@ -41,35 +41,35 @@
     const ulong x_end = min(x_first + p.block[0], p.plane[0]);                                               \
     const ulong y_end = min(y_first + p.block[1], p.plane[1]);
 
-#ifdef TURNED
-#define TURN N
-#include "turn.h"
+#ifdef TRANSPOSED
+#define TRANSPOSE_SIZE N
+#include "transpose_tile.h"
 
-static inline void turn(__global uchar *to, long to_stride, __global const uchar *from, long from_stride) {
-    V row[TURN];
-    _Pragma("unroll") for (int i = 0; i < TURN; i++) {
+static inline void transpose_tile(__global uchar *to, long to_stride, __global const uchar *from, long from_stride) {
+    V row[TRANSPOSE_SIZE];
+    _Pragma("unroll") for (int i = 0; i < TRANSPOSE_SIZE; i++) {
         row[i] = LOAD_V(0, (__global const T *)(from + i * from_stride));
     }
-    EXCHANGE_ALL(row, V)
-    _Pragma("unroll") for (int i = 0; i < TURN; i++) {
+    TRANSPOSE_REGISTERS(row, V)
+    _Pragma("unroll") for (int i = 0; i < TRANSPOSE_SIZE; i++) {
         STORE_V(row[i], 0, (__global T *)(to + i * to_stride));
     }
 }
 
-XPU_BY_ITSELF __kernel void copy(const struct copy_params p) {
+XPU_NO_VECTORIZE __kernel void copy(const struct copy_params p) {
     PLANE BLOCK;
-    for (ulong x = x_first; x < x_end; x += TURN) {
-        const long x0 = min(x, p.plane[0] - TURN);
-        for (ulong y = y_first; y < y_end; y += TURN) {
-            const long y0 = min(y, p.plane[1] - TURN);
-            turn(to + y0 * p.to_plane[1] + x0 * E, p.to_plane[1], from + x0 * p.from_plane[0] + y0 * E,
+    for (ulong x = x_first; x < x_end; x += TRANSPOSE_SIZE) {
+        const long x0 = min(x, p.plane[0] - TRANSPOSE_SIZE);
+        for (ulong y = y_first; y < y_end; y += TRANSPOSE_SIZE) {
+            const long y0 = min(y, p.plane[1] - TRANSPOSE_SIZE);
+            transpose_tile(to + y0 * p.to_plane[1] + x0 * E, p.to_plane[1], from + x0 * p.from_plane[0] + y0 * E,
                  p.from_plane[0]);
         }
     }
 }
 #endif
 
-#ifdef WEAVE
+#ifdef INTERLEAVE
 __kernel void copy(const struct copy_params p) {
     const size_t y = get_global_id(0);
     if (y >= p.plane[1]) return;
@@ -79,7 +79,7 @@ __kernel void copy(const struct copy_params p) {
 }
 #endif
 
-#ifdef UNWEAVE
+#ifdef DEINTERLEAVE
 __kernel void copy(const struct copy_params p) {
     const size_t x = get_global_id(0);
     if (x >= p.plane[0]) return;
@@ -94,7 +94,7 @@ __kernel void copy(const struct copy_params p) {
  * interleaved if they are longer. Longer rows would evict each other from the cache at power-of-two distances
  * and defeat the hardware prefetcher. */
 #define FOUR_BELOW(distance) ((distance) >= 2048 ? 1024 : 192) /* bytes */
-XPU_BY_ITSELF __kernel void copy(const struct copy_params p) {
+XPU_NO_VECTORIZE __kernel void copy(const struct copy_params p) {
     PLANE BLOCK;
     const ulong length = x_end - x_first;
     ulong y = y_first;
@@ -133,7 +133,7 @@ XPU_BY_ITSELF __kernel void copy(const struct copy_params p) {
 #endif
 #endif
 
-XPU_BY_ITSELF __kernel void copy(const struct copy_params p) {
+XPU_NO_VECTORIZE __kernel void copy(const struct copy_params p) {
     PLANE BLOCK;
     for (ulong y = y_first; y < y_end; y++) {
         __global uchar *t = to + (long)y * p.to_plane[1] + (long)x_first * p.to_plane[0];

@@ -5,7 +5,7 @@
  * Options: T, fp32 or fp64 (also the type computed in); TARGET, dtype of the targets; those of row_group.h
  * with one row group per work-group; BUILD_<kernel>. */
 #include "ctc.h"
-#include "team.h"
+#include "row_group.h"
 
 typedef struct entry {
     size_t b;
@@ -48,8 +48,8 @@ static inline ACC paths_to(const ctc_params *p, const entry *e, __global const A
 
 #ifdef BUILD_ctc_alpha
 /* Forward variables. One work-group per batch entry, one time step after the other. */
-TEAM_KERNEL void ctc_alpha(ctc_params p) {
-    const entry e = entry_of(&p, TEAM_INDEX);
+ROW_GROUP_KERNEL void ctc_alpha(ctc_params p) {
+    const entry e = entry_of(&p, ROW_GROUP_INDEX);
     const int states = 2 * e.length + 1;
     __global ACC *alpha = XPU_PTR(ACC, p.alpha) + e.b * p.time * p.states;
     for (int t = 0; t < e.steps; t++) {
@@ -81,8 +81,8 @@ TEAM_KERNEL void ctc_alpha(ctc_params p) {
 
 #ifdef BUILD_ctc_beta
 /* Backward variables, from the last step to the first. */
-TEAM_KERNEL void ctc_beta(ctc_params p) {
-    const entry e = entry_of(&p, TEAM_INDEX);
+ROW_GROUP_KERNEL void ctc_beta(ctc_params p) {
+    const entry e = entry_of(&p, ROW_GROUP_INDEX);
     const int states = 2 * e.length + 1;
     __global ACC *beta = XPU_PTR(ACC, p.beta) + e.b * p.time * p.states;
     for (int step = 0; step < e.steps; step++) {
@@ -128,9 +128,9 @@ static inline ACC grad_of(const ctc_params *p, ACC log_prob, ACC paths, ACC loss
 }
 
 /* One work-group per time step of a batch entry. */
-TEAM_KERNEL void ctc_grad(ctc_params p) {
-    TEAM_SCRATCH
-    const size_t b = TEAM_INDEX % p.batch, t = TEAM_INDEX / p.batch;
+ROW_GROUP_KERNEL void ctc_grad(ctc_params p) {
+    ROW_GROUP_SCRATCH
+    const size_t b = ROW_GROUP_INDEX % p.batch, t = ROW_GROUP_INDEX / p.batch;
     const entry e = entry_of(&p, b);
     const ACC loss = XPU_CPTR(ACC, p.loss)[b], grad_loss = XPU_CPTR(ACC, p.grad_loss)[b];
     __global ACC *grad = XPU_PTR(ACC, p.grad) + (t * p.batch + b) * p.labels;
@@ -156,10 +156,10 @@ TEAM_KERNEL void ctc_grad(ctc_params p) {
     const int states = 2 * e.length + 1;
     for (int s = LANE; s < states; s += LANES)
         if (label_of(&p, &e, s) == p.blank) most = fmax(most, alpha[s] + beta[s]);
-    most = TEAM_MAX(most);
+    most = ROW_GROUP_MAX(most);
     for (int s = LANE; s < states; s += LANES)
         if (most > -INFINITY && label_of(&p, &e, s) == p.blank) sum += exp(alpha[s] + beta[s] - most);
-    sum = TEAM_SUM(sum);
+    sum = ROW_GROUP_SUM(sum);
     if (LANE == 0)
         grad[p.blank] = grad_of(&p, log_prob(&p, &e, t, p.blank), most > -INFINITY ? log(sum) + most : most, loss,
                                 grad_loss);

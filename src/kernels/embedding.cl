@@ -16,7 +16,7 @@
 #define LANE get_local_id(0)
 #define ROW get_local_id(1)
 #ifdef BY_ELEMENT
-#define EMBEDDING_KERNEL XPU_BY_ITSELF __attribute__((reqd_work_group_size(FEATURES, ROWS, 1))) __kernel
+#define EMBEDDING_KERNEL XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(FEATURES, ROWS, 1))) __kernel
 #else
 #define EMBEDDING_KERNEL __attribute__((reqd_work_group_size(FEATURES, ROWS, 1))) __kernel
 #endif
@@ -24,38 +24,38 @@
 typedef STORED(I) index_t;
 
 typedef struct pack {
-    ACC v[PACK];
+    ACC v[VECTOR_SIZE];
 } pack;
 
-static inline pack load_pack(__global const STORED(T) *p, size_t i) {
+static inline pack load_vector(__global const STORED(T) *p, size_t i) {
     pack r;
-#if PACK > 1 && !defined BY_ELEMENT
+#if VECTOR_SIZE > 1 && !defined BY_ELEMENT
     union {
         BITS whole;
-        RAW(T) element[PACK];
+        RAW(T) element[VECTOR_SIZE];
     } u;
     u.whole = *(__global const BITS *)(p + i);
 #pragma unroll
-    for (uint k = 0; k < PACK; k++) r.v[k] = WIDEN(T, u.element[k]);
+    for (uint k = 0; k < VECTOR_SIZE; k++) r.v[k] = WIDEN(T, u.element[k]);
 #else
 #pragma unroll
-    for (uint k = 0; k < PACK; k++) r.v[k] = LOAD(T, p, i + k);
+    for (uint k = 0; k < VECTOR_SIZE; k++) r.v[k] = LOAD(T, p, i + k);
 #endif
     return r;
 }
 
-static inline void store_pack(__global STORED(T) *p, size_t i, pack r) {
-#if PACK > 1 && !defined BY_ELEMENT
+static inline void store_vector_of(__global STORED(T) *p, size_t i, pack r) {
+#if VECTOR_SIZE > 1 && !defined BY_ELEMENT
     union {
         BITS whole;
-        RAW(T) element[PACK];
+        RAW(T) element[VECTOR_SIZE];
     } u;
 #pragma unroll
-    for (uint k = 0; k < PACK; k++) u.element[k] = NARROW(T, r.v[k]);
+    for (uint k = 0; k < VECTOR_SIZE; k++) u.element[k] = NARROW(T, r.v[k]);
     *(__global BITS *)(p + i) = u.whole;
 #else
 #pragma unroll
-    for (uint k = 0; k < PACK; k++) STORE(T, p, i + k, r.v[k]);
+    for (uint k = 0; k < VECTOR_SIZE; k++) STORE(T, p, i + k, r.v[k]);
 #endif
 }
 
@@ -65,13 +65,13 @@ static inline void store_pack(__global STORED(T) *p, size_t i, pack r) {
 typedef struct part {
     pack sum;
 #ifdef MAX
-    long at[PACK];
+    long at[VECTOR_SIZE];
 #endif
 } part;
 
 static inline part nothing(void) {
     part r;
-    for (uint k = 0; k < PACK; k++) {
+    for (uint k = 0; k < VECTOR_SIZE; k++) {
         r.sum.v[k] = 0;
 #ifdef MAX
         r.at[k] = -1;
@@ -82,7 +82,7 @@ static inline part nothing(void) {
 
 static inline part joined(part a, part b) {
 #pragma unroll
-    for (uint k = 0; k < PACK; k++) {
+    for (uint k = 0; k < VECTOR_SIZE; k++) {
 #ifdef MAX
         const bool greater = b.sum.v[k] > a.sum.v[k] || (b.sum.v[k] == a.sum.v[k] && b.at[k] < a.at[k]);
         if (b.at[k] >= 0 && (a.at[k] < 0 || greater)) {
@@ -101,7 +101,7 @@ static inline part joined(part a, part b) {
 #define ROWS_SCRATCH                                                                                         \
     __local part scratch[ROWS * FEATURES];                                                                   \
     __local long counts[ROWS];
-static inline part join_rows(part mine, long *count, __local part *scratch, __local long *counts) {
+static inline part merge_rows(part mine, long *count, __local part *scratch, __local long *counts) {
     scratch[ROW * FEATURES + LANE] = mine;
     if (LANE == 0) counts[ROW] = *count;
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -116,7 +116,7 @@ static inline part join_rows(part mine, long *count, __local part *scratch, __lo
     *count = counts[0];
     return mine;
 }
-#define JOIN_ROWS(mine, count) mine = join_rows(mine, &count, scratch, counts);
+#define JOIN_ROWS(mine, count) mine = merge_rows(mine, &count, scratch, counts);
 #else
 #define ROWS_SCRATCH
 #define JOIN_ROWS(mine, count)
@@ -134,7 +134,7 @@ static inline void bounds(const bag_params *p, long bag, long *begin, long *end)
 }
 
 static inline bool counts_in(const bag_params *p, long index) {
-    return index != p->left_out && (ulong)index < (ulong)p->rows;
+    return index != p->padding_index && (ulong)index < (ulong)p->rows;
 }
 
 static inline void store_bag(const bag_params *p, long bag, ulong column, part r, long count) {
@@ -142,27 +142,27 @@ static inline void store_bag(const bag_params *p, long bag, ulong column, part r
 #ifdef MAX
     __global const index_t *indices = XPU_CPTR(index_t, p->indices);
     if (count == 0) {
-        for (uint k = 0; k < PACK; k++) r.sum.v[k] = 0;
+        for (uint k = 0; k < VECTOR_SIZE; k++) r.sum.v[k] = 0;
     } else { /* nothing compares greater than NaN, so NaN stays */
         long at, end;
         bounds(p, bag, &at, &end);
         while (at + 1 < end && !counts_in(p, indices[at])) at++;
         const pack first =
-            load_pack(XPU_CPTR(STORED(T), p->weight), (ulong)indices[at] * (ulong)p->row_stride + column);
-        for (uint k = 0; k < PACK; k++)
+            load_vector(XPU_CPTR(STORED(T), p->weight), (ulong)indices[at] * (ulong)p->row_stride + column);
+        for (uint k = 0; k < VECTOR_SIZE; k++)
             if (first.v[k] != first.v[k]) {
                 r.sum.v[k] = first.v[k];
                 r.at[k] = at;
             }
     }
-    for (uint k = 0; k < PACK; k++)
-        XPU_PTR(index_t, p->chosen)[(ulong)bag * p->width + column + k] =
+    for (uint k = 0; k < VECTOR_SIZE; k++)
+        XPU_PTR(index_t, p->max_indices)[(ulong)bag * p->width + column + k] =
             count == 0 ? (index_t)-1 : indices[r.at[k]];
 #else
     if (p->mean && count > 1)
-        for (uint k = 0; k < PACK; k++) r.sum.v[k] /= count;
+        for (uint k = 0; k < VECTOR_SIZE; k++) r.sum.v[k] /= count;
 #endif
-    store_pack(XPU_PTR(STORED(T), p->out), (ulong)bag * p->width + column, r.sum);
+    store_vector_of(XPU_PTR(STORED(T), p->out), (ulong)bag * p->width + column, r.sum);
 }
 
 #define AHEAD 4 /* rows of the weight whose loads are in flight */
@@ -179,7 +179,7 @@ EMBEDDING_KERNEL void bag_forward(bag_params p) {
 #endif
     const long bag = (long)(task / p.splits);
     const uint split = (uint)(task - (ulong)bag * p.splits);
-    const ulong column = (XPU_GROUP(1) * FEATURES + LANE) * PACK;
+    const ulong column = (XPU_GROUP(1) * FEATURES + LANE) * VECTOR_SIZE;
     __global const index_t *indices = XPU_CPTR(index_t, p.indices);
     long begin, end;
     bounds(&p, bag, &begin, &end);
@@ -208,7 +208,7 @@ EMBEDDING_KERNEL void bag_forward(bag_params p) {
 #pragma unroll
         for (uint a = 0; a < AHEAD; a++)
             if (in[a])
-                x[a] = load_pack(XPU_CPTR(STORED(T), p.weight),
+                x[a] = load_vector(XPU_CPTR(STORED(T), p.weight),
                                  (ulong)index[a] * (ulong)p.row_stride + column);
 #pragma unroll
         for (uint a = 0; a < AHEAD; a++) {
@@ -216,16 +216,16 @@ EMBEDDING_KERNEL void bag_forward(bag_params p) {
             const long at = i + a * step;
 #ifdef MAX
 #pragma unroll
-            for (uint k = 0; k < PACK; k++)
+            for (uint k = 0; k < VECTOR_SIZE; k++)
                 if (x[a].v[k] == x[a].v[k] && (r.at[k] < 0 || x[a].v[k] > r.sum.v[k])) {
                     r.sum.v[k] = x[a].v[k];
                     r.at[k] = at;
                 }
 #else
             ACC factor = 1;
-            if (p.given) factor = LOAD(T, XPU_CPTR(STORED(T), p.given), at * p.given_stride);
+            if (p.sample_weights) factor = LOAD(T, XPU_CPTR(STORED(T), p.sample_weights), at * p.sample_weight_stride);
 #pragma unroll
-            for (uint k = 0; k < PACK; k++) r.sum.v[k] += x[a].v[k] * factor;
+            for (uint k = 0; k < VECTOR_SIZE; k++) r.sum.v[k] += x[a].v[k] * factor;
 #endif
         }
     }
@@ -241,10 +241,10 @@ EMBEDDING_KERNEL void bag_forward(bag_params p) {
         store_bag(&p, bag, column, r, count);
         return;
     }
-    for (uint k = 0; k < PACK; k++) {
+    for (uint k = 0; k < VECTOR_SIZE; k++) {
         XPU_PTR(ACC, p.parts)[task * p.width + column + k] = r.sum.v[k];
 #ifdef MAX
-        XPU_PTR(long, p.part_places)[task * p.width + column + k] = r.at[k];
+        XPU_PTR(long, p.part_positions)[task * p.width + column + k] = r.at[k];
 #endif
     }
     if (column == 0) XPU_PTR(long, p.part_counts)[task] = count;
@@ -253,7 +253,7 @@ EMBEDDING_KERNEL void bag_forward(bag_params p) {
 EMBEDDING_KERNEL void bag_finish(bag_params p) {
     ROWS_SCRATCH
     const long bag = (long)XPU_GROUP(0);
-    const ulong column = (XPU_GROUP(1) * FEATURES + LANE) * PACK;
+    const ulong column = (XPU_GROUP(1) * FEATURES + LANE) * VECTOR_SIZE;
     part r = nothing();
     long count = 0;
     for (ulong s = ROW; s < p.splits; s += ROWS) {
@@ -261,10 +261,10 @@ EMBEDDING_KERNEL void bag_finish(bag_params p) {
         count += XPU_CPTR(long, p.part_counts)[task];
         if (column >= p.width) continue;
         part one;
-        for (uint k = 0; k < PACK; k++) {
+        for (uint k = 0; k < VECTOR_SIZE; k++) {
             one.sum.v[k] = XPU_CPTR(ACC, p.parts)[task * p.width + column + k];
 #ifdef MAX
-            one.at[k] = XPU_CPTR(long, p.part_places)[task * p.width + column + k];
+            one.at[k] = XPU_CPTR(long, p.part_positions)[task * p.width + column + k];
 #endif
         }
         r = joined(r, one);
@@ -291,41 +291,41 @@ static inline long keys_before(const rows_gradient_params *p, long key, bool and
 }
 
 static inline void store_row(const rows_gradient_params *p, long key, ulong column, pack sum) {
-    if (key == p->left_out) return;
+    if (key == p->padding_index) return;
     if ((ulong)key >= (ulong)p->rows) {
         if (column == 0) fault_report(p->watch, 0, key, p->rows);
         return;
     }
     if (p->by_frequency) {
         const ACC times = keys_before(p, key, true) - keys_before(p, key, false);
-        for (uint k = 0; k < PACK; k++) sum.v[k] /= times;
+        for (uint k = 0; k < VECTOR_SIZE; k++) sum.v[k] /= times;
     }
-    store_pack(XPU_PTR(STORED(T), p->out), (ulong)key * p->width + column, sum);
+    store_vector_of(XPU_PTR(STORED(T), p->out), (ulong)key * p->width + column, sum);
 }
 
 static inline void store_sum(xpu_addr sums, ulong at, pack sum) {
-    for (uint k = 0; k < PACK; k++) XPU_PTR(ACC, sums)[at + k] = sum.v[k];
+    for (uint k = 0; k < VECTOR_SIZE; k++) XPU_PTR(ACC, sums)[at + k] = sum.v[k];
 }
 
 EMBEDDING_KERNEL void rows_gradient(rows_gradient_params p) {
     const long chunk = (long)(XPU_GROUP(0) * ROWS + ROW);
-    const ulong column = (XPU_GROUP(1) * FEATURES + LANE) * PACK;
+    const ulong column = (XPU_GROUP(1) * FEATURES + LANE) * VECTOR_SIZE;
     if (chunk >= p.chunks || column >= p.width) return;
     __global const index_t *keys = XPU_CPTR(index_t, p.keys), *bags = XPU_CPTR(index_t, p.bag);
     __global const index_t *sizes = XPU_CPTR(index_t, p.sizes);
     __global const long *places = XPU_CPTR(long, p.places);
     const long begin = chunk * p.chunk, end = min(begin + (long)p.chunk, (long)p.count);
     pack sum;
-    for (uint k = 0; k < PACK; k++) sum.v[k] = 0;
+    for (uint k = 0; k < VECTOR_SIZE; k++) sum.v[k] = 0;
     bool shared = begin > 0 && keys[begin - 1] == keys[begin]; /* with the previous chunk */
     for (long i = begin; i < end; i++) {
         const long key = keys[i], place = places[i], row = p.bag ? (long)bags[place] : place;
-        const pack x = load_pack(XPU_CPTR(STORED(T), p.grad), (ulong)row * p.width + column);
+        const pack x = load_vector(XPU_CPTR(STORED(T), p.grad), (ulong)row * p.width + column);
         ACC factor = 1;
-        if (p.given) factor = LOAD(T, XPU_CPTR(STORED(T), p.given), place * p.given_stride);
+        if (p.sample_weights) factor = LOAD(T, XPU_CPTR(STORED(T), p.sample_weights), place * p.sample_weight_stride);
         if (p.sizes) factor /= max((long)sizes[row], 1L);
 #pragma unroll
-        for (uint k = 0; k < PACK; k++) sum.v[k] += x.v[k] * factor;
+        for (uint k = 0; k < VECTOR_SIZE; k++) sum.v[k] += x.v[k] * factor;
         const bool more = i + 1 < p.count && keys[i + 1] == key;
         if (more && i + 1 < end) continue;
         if (shared)
@@ -334,7 +334,7 @@ EMBEDDING_KERNEL void rows_gradient(rows_gradient_params p) {
             store_sum(p.tails, (ulong)chunk * p.width + column, sum);
         else
             store_row(&p, key, column, sum);
-        for (uint k = 0; k < PACK; k++) sum.v[k] = 0;
+        for (uint k = 0; k < VECTOR_SIZE; k++) sum.v[k] = 0;
         shared = false;
     }
 }
@@ -342,7 +342,7 @@ EMBEDDING_KERNEL void rows_gradient(rows_gradient_params p) {
 /* Adds up the runs that begin in a chunk and end in a later one. */
 EMBEDDING_KERNEL void rows_gradient_finish(rows_gradient_params p) {
     const long chunk = (long)(XPU_GROUP(0) * ROWS + ROW);
-    const ulong column = (XPU_GROUP(1) * FEATURES + LANE) * PACK;
+    const ulong column = (XPU_GROUP(1) * FEATURES + LANE) * VECTOR_SIZE;
     if (chunk >= p.chunks || column >= p.width) return;
     __global const index_t *keys = XPU_CPTR(index_t, p.keys);
     const long begin = chunk * p.chunk;
@@ -351,10 +351,10 @@ EMBEDDING_KERNEL void rows_gradient_finish(rows_gradient_params p) {
     const long key = keys[end];
     if (keys[end - 1] != key || (begin > 0 && keys[begin - 1] == key)) return;
     pack sum;
-    for (uint k = 0; k < PACK; k++)
+    for (uint k = 0; k < VECTOR_SIZE; k++)
         sum.v[k] = XPU_CPTR(ACC, p.tails)[(ulong)chunk * p.width + column + k];
     for (long next = chunk + 1; end < p.count && keys[end] == key; next++) {
-        for (uint k = 0; k < PACK; k++)
+        for (uint k = 0; k < VECTOR_SIZE; k++)
             sum.v[k] += XPU_CPTR(ACC, p.heads)[(ulong)next * p.width + column + k];
         end += p.chunk;
         if (end < p.count && keys[end - 1] != key) break;
@@ -370,16 +370,16 @@ EMBEDDING_KERNEL void bag_weights(bag_weights_params p) {
     const bool there = i < (ulong)p.count;
     const long index = there ? (long)XPU_CPTR(index_t, p.indices)[i] : -1;
     const long bag = there ? (long)XPU_CPTR(index_t, p.bag)[i] : -1;
-    const bool in = (ulong)index < (ulong)p.rows && (ulong)bag < (ulong)p.bags && index != p.left_out;
+    const bool in = (ulong)index < (ulong)p.rows && (ulong)bag < (ulong)p.bags && index != p.padding_index;
     if (there && LANE == 0 && (ulong)index >= (ulong)p.rows) fault_report(p.watch, 0, index, p.rows);
     ACC sum = 0;
     if (in)
-        for (ulong column = LANE * PACK; column < p.width; column += FEATURES * PACK) {
-            const pack g = load_pack(XPU_CPTR(STORED(T), p.grad), (ulong)bag * p.width + column);
+        for (ulong column = LANE * VECTOR_SIZE; column < p.width; column += FEATURES * VECTOR_SIZE) {
+            const pack g = load_vector(XPU_CPTR(STORED(T), p.grad), (ulong)bag * p.width + column);
             const pack w =
-                load_pack(XPU_CPTR(STORED(T), p.weight), (ulong)index * (ulong)p.row_stride + column);
+                load_vector(XPU_CPTR(STORED(T), p.weight), (ulong)index * (ulong)p.row_stride + column);
 #pragma unroll
-            for (uint k = 0; k < PACK; k++) sum += g.v[k] * w.v[k];
+            for (uint k = 0; k < VECTOR_SIZE; k++) sum += g.v[k] * w.v[k];
         }
     scratch[ROW][LANE] = sum;
     barrier(CLK_LOCAL_MEM_FENCE);

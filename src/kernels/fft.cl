@@ -17,16 +17,16 @@
 /* One radix-N stage over all columns; a work-item has at least FFT_VALUES_PER_ITEM values in registers.
  * `step` is the product of the radices before. Element k of butterfly b is at b + k * count, columns
  * innermost. */
-#define TAKES(N) ((FFT_SHARE + N - 1) / N)
+#define TAKES(N) ((FFT_VALUES_PER_ITEM + N - 1) / N)
 #define STAGE(N)                                                                                             \
     case N: {                                                                                                \
-        number v[TAKES(N)][N];                                                                               \
+        value_t v[TAKES(N)][N];                                                                               \
         const size_t count = total / N;                                                                      \
         _Pragma("unroll") for (size_t i = 0; i < TAKES(N); i++) {                                            \
             const size_t b = lane + i * GROUP;                                                               \
             if (b >= count) continue;                                                                        \
             _Pragma("unroll") for (size_t k = 0; k < N; k++) v[i][k] = held[AT(b + k * count)];              \
-            if (step > 1) TURN(N, v[i], (uint)(b >> p.column_bits) % step, step * N)                         \
+            if (step > 1) TRANSPOSE_SIZE(N, v[i], (uint)(b >> p.column_bits) % step, step * N)                         \
             dft_##N(v[i]);                                                                                   \
         }                                                                                                    \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
@@ -48,8 +48,8 @@
 
 /* Not vectorized on CPUs: Intel's compiler would take five times as long, for a gain that only tests would
  * see. */
-XPU_BY_ITSELF __attribute__((reqd_work_group_size(GROUP, 1, 1))) __kernel void fft_pass(fft_params p) {
-    __local number held[AT(HELD)];
+XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(GROUP, 1, 1))) __kernel void fft_pass(fft_params p) {
+    __local value_t held[AT(HELD)];
     __local long from[FFT_COLUMNS], to[FFT_COLUMNS]; /* offsets of the columns' rows */
     __local uint place[FFT_COLUMNS];                 /* the column's index in its row */
     const size_t lane = get_local_id(0);
@@ -65,7 +65,7 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(GROUP, 1, 1))) __kernel void f
     for (size_t e = lane; e < total; e += GROUP) {
         COLUMN_AND_NUMBER(p.flags & FFT_READ_BY_COLUMN)
         if (c >= present) continue;
-        number v = source(&p, from[c], place[c] + k * apart);
+        value_t v = source(&p, from[c], place[c] + k * apart);
         if (p.done > 1) v = times(v, turn(place[c] % p.done * k, p.done * length));
         held[AT(k * columns + c)] = v;
     }

@@ -5,7 +5,7 @@
  * fft.h. */
 #include "fft.h"
 
-typedef COMPUTED(PAIR) number;
+typedef COMPUTED(PAIR) value_t;
 #include "complex.h"
 
 #ifdef WIDE
@@ -20,12 +20,12 @@ typedef COMPUTED(PAIR) number;
 
 #define AT(i) ((i) + (i) / 16) /* padded: power-of-two strides would hit the same bank */
 
-static inline number swapped(number a) { return (number)(a.y, a.x); }
-static inline number turned(number a) { return (number)(a.y, -a.x); } /* -i a */
+static inline value_t swapped(value_t a) { return (value_t)(a.y, a.x); }
+static inline value_t turned(value_t a) { return (value_t)(a.y, -a.x); } /* -i a */
 
 /* exp(-2πi k / n), k < n <= 2³⁰, reduced to at most an eighth of a circle, where short Taylor series suffice.
  */
-static inline number turn(uint k, uint n) {
+static inline value_t turn(uint k, uint n) {
     uint rest = 2 * k;
     const bool half_turn = rest >= n;
     rest = 2 * (rest - (half_turn ? n : 0));
@@ -49,34 +49,34 @@ static inline number turn(uint k, uint n) {
     c = (c * z + K(4.05871212641676821819)) * z + K(-4.93480220054467930942);
     s = x * PI_ROUNDED + x * (s * z + PI_REST);
     c = c * z + 1;
-    number w = eighth ? (number)(s, c) : (number)(c, s);
-    if (quarter) w = (number)(-w.y, w.x);
-    return half_turn ? (number)(-w.x, w.y) : (number)(w.x, -w.y);
+    value_t w = eighth ? (value_t)(s, c) : (value_t)(c, s);
+    if (quarter) w = (value_t)(-w.y, w.x);
+    return half_turn ? (value_t)(-w.x, w.y) : (value_t)(w.x, -w.y);
 }
 
 /* The chirp c[k] of Bluestein's algorithm, n <= 2²⁹. */
-static inline number chirp(uint k, uint n) {
+static inline value_t chirp(uint k, uint n) {
     return turn(k < 65536 ? k * k % (2 * n) : (uint)((ulong)k * k % (2 * n)), 2 * n);
 }
 
 /* --- butterflies --- */
 
-static inline void dft_2(number *v) {
-    const number a = v[0];
+static inline void dft_2(value_t *v) {
+    const value_t a = v[0];
     v[0] = a + v[1];
     v[1] = a - v[1];
 }
 
-static inline void dft_4(number *v) {
-    const number a = v[0] + v[2], b = v[0] - v[2], c = v[1] + v[3], d = turned(v[1] - v[3]);
+static inline void dft_4(value_t *v) {
+    const value_t a = v[0] + v[2], b = v[0] - v[2], c = v[1] + v[3], d = turned(v[1] - v[3]);
     v[0] = a + c;
     v[1] = b + d;
     v[2] = a - c;
     v[3] = b - d;
 }
 
-static inline void dft_8(number *v) {
-    number even[4] = {v[0], v[2], v[4], v[6]}, odd[4] = {v[1], v[3], v[5], v[7]};
+static inline void dft_8(value_t *v) {
+    value_t even[4] = {v[0], v[2], v[4], v[6]}, odd[4] = {v[1], v[3], v[5], v[7]};
     dft_4(even);
     dft_4(odd);
     const R root = K(0.70710678118654752440);
@@ -108,16 +108,16 @@ __constant R cosines_13[] = {K(0.88545602565320989590),  K(0.5680647467311558025
                            K(0.93501624268541482344), K(0.66312265824079520238), K(0.23931566428755776715)};
 
 #define ODD_DFT(N)                                                                                           \
-    static inline void dft_##N(number *v) {                                                                  \
-        const number first = v[0];                                                                           \
-        number sum[N / 2], difference[N / 2];                                                                \
+    static inline void dft_##N(value_t *v) {                                                                 \
+        const value_t first = v[0];                                                                          \
+        value_t sum[N / 2], difference[N / 2];                                                               \
         _Pragma("unroll") for (int k = 0; k < N / 2; k++) {                                                  \
             sum[k] = v[k + 1] + v[N - 1 - k];                                                                \
             difference[k] = turned(v[k + 1] - v[N - 1 - k]);                                                 \
             v[0] += sum[k];                                                                                  \
         }                                                                                                    \
         _Pragma("unroll") for (int j = 1; j <= N / 2; j++) {                                                 \
-            number a = first, b = 0;                                                                         \
+            value_t a = first, b = 0;                                                                        \
             _Pragma("unroll") for (int k = 1; k <= N / 2; k++) {                                             \
                 const int at = j * k % N;                                                                    \
                 const bool beyond = at > N / 2;                                                              \
@@ -137,8 +137,8 @@ ODD_DFT(13)
 
 /* N = A * B: transforms of length A with stride B, then of length B. */
 #define COMPOSED_DFT(N, A, B)                                                                                \
-    static inline void dft_##N(number *v) {                                                                  \
-        number parts[B][A];                                                                                  \
+    static inline void dft_##N(value_t *v) {                                                                 \
+        value_t parts[B][A];                                                                                 \
         _Pragma("unroll") for (int j = 0; j < B; j++) {                                                      \
             _Pragma("unroll") for (int i = 0; i < A; i++) parts[j][i] = v[i * B + j];                        \
             dft_##A(parts[j]);                                                                               \
@@ -147,7 +147,7 @@ ODD_DFT(13)
                     times(parts[j][i], turn(i * j, N));                                                      \
         }                                                                                                    \
         _Pragma("unroll") for (int i = 0; i < A; i++) {                                                      \
-            number line[B];                                                                                  \
+            value_t line[B];                                                                                 \
             _Pragma("unroll") for (int j = 0; j < B; j++) line[j] = parts[j][i];                             \
             dft_##B(line);                                                                                   \
             _Pragma("unroll") for (int j = 0; j < B; j++) v[i + A * j] = line[j];                            \
@@ -165,9 +165,9 @@ COMPOSED_DFT(16, 4, 4)
 #define HIGH_BIT(k) ((k) < 2 ? 1 : (k) < 4 ? 2 : (k) < 8 ? 4 : 8)
 
 /* Multiplies element k of N by the twiddle factor exp(-2πi k * phase / whole). */
-#define TURN(N, v, phase, whole)                                                                             \
+#define TRANSPOSE_SIZE(N, v, phase, whole)                                                                   \
     {                                                                                                        \
-        number w[N];                                                                                         \
+        value_t w[N];                                                                                        \
         _Pragma("unroll") for (uint k = 1; k < N; k++) {                                                     \
             w[k] = k == HIGH_BIT(k) ? turn((phase) * k, whole) : times(w[HIGH_BIT(k)], w[k - HIGH_BIT(k)]);  \
             (v)[k] = times((v)[k], w[k]);                                                                    \
@@ -179,7 +179,7 @@ COMPOSED_DFT(16, 4, 4)
 #ifdef IN_PAIR
 #define READ_PAIR(i) LOAD(IN_PAIR, XPU_CPTR(STORED(IN_PAIR), p->in), i)
 #else
-#define READ_PAIR(i) ((number)(LOAD(IN, in, 2 * (i)), LOAD(IN, in, 2 * (i) + 1)))
+#define READ_PAIR(i) ((value_t)(LOAD(IN, in, 2 * (i)), LOAD(IN, in, 2 * (i) + 1)))
 #endif
 
 /* A column of a pass: its first offsets in the input and the output, and its index in its row. */
@@ -202,16 +202,16 @@ static inline column find_column(const fft_params *p, ulong number_, uint apart)
 }
 
 /* Input element q of the row at offset `row`. */
-static inline number source(const fft_params *p, long row, uint q) {
+static inline value_t source(const fft_params *p, long row, uint q) {
     __global const STORED(IN) *in = XPU_CPTR(STORED(IN), p -> in);
     if (FLAGS & FFT_READ_CHIRP) {
         const uint k = min(q, p->n - q);
-        return k < p->signal ? conjugate(chirp(k, p->signal)) : (number)0;
+        return k < p->signal ? conjugate(chirp(k, p->signal)) : (value_t)0;
     }
-    if (FLAGS & FFT_READ_TIMES && q >= p->signal) return 0;
-    number v;
+    if (FLAGS & FFT_READ_TIMES_CHIRP && q >= p->signal) return 0;
+    value_t v;
     if (FLAGS & FFT_READ_REAL) {
-        v = (number)(LOAD(IN, in, row + q * p->walk.along[0]), 0);
+        v = (value_t)(LOAD(IN, in, row + q * p->walk.along[0]), 0);
     } else if (FLAGS & FFT_READ_HALF) {
         const uint k = min(q, p->signal - q);
         v = READ_PAIR(row + k * p->walk.along[0]);
@@ -222,18 +222,18 @@ static inline number source(const fft_params *p, long row, uint q) {
     }
     if (p->spectrum) v = times(v, LOAD(PAIR, XPU_CPTR(STORED(PAIR), p->spectrum), q));
     if (FLAGS & FFT_READ_SWAPPED) v = swapped(v);
-    if (FLAGS & FFT_READ_TIMES) v = times(v, chirp(q, p->signal));
+    if (FLAGS & FFT_READ_TIMES_CHIRP) v = times(v, chirp(q, p->signal));
     return v;
 }
 
-static inline void put(const fft_params *p, long row, uint q, number v) {
-    if (FLAGS & FFT_WRITE_TURNED) v = swapped(v);
+static inline void put(const fft_params *p, long row, uint q, value_t v) {
+    if (FLAGS & FFT_WRITE_INNER_SWAPPED) v = swapped(v);
 #ifdef WIDE
     v *= as_double(p->scale[0]);
 #else
     v *= as_float((uint)p->scale[0]);
 #endif
-    if (FLAGS & FFT_WRITE_TIMES) v = times(v, chirp(q, p->signal));
+    if (FLAGS & FFT_WRITE_TIMES_CHIRP) v = times(v, chirp(q, p->signal));
     if (FLAGS & FFT_WRITE_SWAPPED) v = swapped(v);
     const long at = row + q * p->walk.along[1];
     __global STORED(OUT) *out = XPU_PTR(STORED(OUT), p -> out);

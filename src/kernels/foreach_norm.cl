@@ -3,7 +3,7 @@
  *
  * Table rows (multi_tensor.h): tensor, result, index of its first partial, element count, first group.
  * Options: T, dtype; WIDE=1 for f64; ORDER: 1 Σ|x|, 2 sqrt(Σ x²), 0 max |x| (NaN propagates). */
-#include "multi.h"
+#include "multi_tensor.h"
 
 typedef STORED(T) stored;
 typedef COMPUTED(T) real;
@@ -28,25 +28,25 @@ static inline real group_join(__local real *shared, real value) {
     return shared[lane];
 }
 
-__kernel void norm_parts(const struct multi_params p) {
+__kernel void norm_parts(const struct multi_tensor_params p) {
     __local real shared[LOCAL];
-    MULTI_ROW
-    __global const stored *in = XPU_CPTR(stored, MULTI_ADDRESS(0));
+    MULTI_TENSOR_ROW
+    __global const stored *in = XPU_CPTR(stored, MULTI_TENSOR_ADDRESS(0));
     real sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;
 #define TAKE(i, k) sum##k = take(sum##k, LOAD(T, in, i));
-    MULTI_EACH_OF_FOUR(TAKE)
+    MULTI_TENSOR_UNROLLED_BY_4(TAKE)
     const real sum = group_join(shared, join(join(sum0, sum1), join(sum2, sum3)));
     if (get_local_id(0) == 0)
-        XPU_PTR(real, p.number[0])[MULTI_WORD(row, 2) + group - MULTI_WORD(row, WIDTH - 1)] = sum;
+        XPU_PTR(real, p.number[0])[MULTI_TENSOR_WORD(row, 2) + group - MULTI_TENSOR_WORD(row, WIDTH - 1)] = sum;
 }
 
-__kernel void norm_whole(const struct multi_params p) {
+__kernel void norm_whole(const struct multi_tensor_params p) {
     __local real shared[LOCAL];
     const long row = XPU_GROUP(0);
-    const long parts = ((long)MULTI_WORD(row, WIDTH - 2) + LOCAL * STEPS - 1) / (LOCAL * STEPS);
-    __global const real *part = XPU_CPTR(real, p.number[0]) + MULTI_WORD(row, 2);
+    const long parts = ((long)MULTI_TENSOR_WORD(row, WIDTH - 2) + LOCAL * STEPS - 1) / (LOCAL * STEPS);
+    __global const real *part = XPU_CPTR(real, p.number[0]) + MULTI_TENSOR_WORD(row, 2);
     real sum = 0;
     for (long i = get_local_id(0); i < parts; i += LOCAL) sum = join(sum, part[i]);
     sum = group_join(shared, sum);
-    if (get_local_id(0) == 0) STORE(T, XPU_PTR(stored, MULTI_ADDRESS(1)), 0, ORDER == 2 ? sqrt(sum) : sum);
+    if (get_local_id(0) == 0) STORE(T, XPU_PTR(stored, MULTI_TENSOR_ADDRESS(1)), 0, ORDER == 2 ? sqrt(sum) : sum);
 }

@@ -14,9 +14,9 @@ typedef uint count_t;
 #define ADD_TO(space, name)                                                                                  \
     static inline void name(volatile space count_t *place, count_t v) { atomic_add(place, v); }
 #ifdef LOCAL_BINS
-ADD_TO(__local, add_here)
+ADD_TO(__local, add_local)
 #endif
-ADD_TO(__global, add_there)
+ADD_TO(__global, add_global)
 #else
 #ifdef W_DOUBLE
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
@@ -26,9 +26,9 @@ ADD_TO(__global, add_there)
 #endif
 typedef WEIGHT count_t;
 #ifdef LOCAL_BINS
-XPU_ATOMIC_ADD(WEIGHT, __local, add_here)
+XPU_ATOMIC_ADD(WEIGHT, __local, add_local)
 #endif
-XPU_ATOMIC_ADD_GLOBAL(WEIGHT, add_there)
+XPU_ATOMIC_ADD_GLOBAL(WEIGHT, add_global)
 #endif
 
 /* The bin of v, or -1 if it is out of range. */
@@ -70,14 +70,14 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void histogram(histo
         const count_t v = 1;
 #endif
 #ifdef LOCAL_BINS
-        add_here(&here[bin], v);
+        add_local(&here[bin], v);
 #else
-        add_there(&counts[bin], v);
+        add_global(&counts[bin], v);
 #endif
     }
 #ifdef LOCAL_BINS
     barrier(CLK_LOCAL_MEM_FENCE);
     for (long b = get_local_id(0); b < p.bins; b += LOCAL)
-        if (here[b] != 0) add_there(&counts[b], here[b]);
+        if (here[b] != 0) add_global(&counts[b], here[b]);
 #endif
 }

@@ -27,9 +27,9 @@
 
 #ifdef BLOCKS
 
-#define TOGETHER 4 /* elements whose indices are loaded before any is moved */
+#define IN_FLIGHT 4 /* elements whose indices are loaded before any is moved */
 
-#ifdef STILL
+#ifdef OTHER_DIMS_FIXED
 #define CHOSEN_STRIDE 0
 #else
 #define CHOSEN_STRIDE (PUT ? OS0 : IS0)
@@ -45,11 +45,11 @@ static inline void move_one(xpu_addr chosen, xpu_addr other) {
 #endif
 }
 
-XPU_BY_ITSELF
+XPU_NO_VECTORIZE
 __kernel void index_move(struct index_params p) {
     INDEX_WALK(DIMS)
     const long length = min((long)p.block, p.size[0] - x), extent = p.extent[0];
-#ifdef UNIT_STEP
+#ifdef IS_CONTIGUOUS_DIM
     const long step = E;
 #else
     const long step = p.step[0];
@@ -58,11 +58,11 @@ __kernel void index_move(struct index_params p) {
     xpu_addr chosen = PUT ? p.out + out : p.in + in, other = PUT ? p.in + in : p.out + out;
     xpu_addr indices = p.index[0] + at[0];
     for (long i = 0; i < length;) {
-        for (; i + TOGETHER <= length; i += TOGETHER) {
-            long index[TOGETHER];
+        for (; i + IN_FLIGHT <= length; i += IN_FLIGHT) {
+            long index[IN_FLIGHT];
             bool is_there = true;
 #pragma unroll
-            for (int e = 0; e < TOGETHER; e++) {
+            for (int e = 0; e < IN_FLIGHT; e++) {
                 index[e] = *XPU_CPTR(index_t, indices + e * by_index);
 #ifdef WRAPS
                 index[e] += index[e] >> 63 & extent;
@@ -71,11 +71,11 @@ __kernel void index_move(struct index_params p) {
             }
             if (!is_there) break;
 #pragma unroll
-            for (int e = 0; e < TOGETHER; e++) move_one(chosen + e * by_chosen + index[e] * step, other + e * by_other);
-            chosen += TOGETHER * by_chosen, other += TOGETHER * by_other, indices += TOGETHER * by_index;
+            for (int e = 0; e < IN_FLIGHT; e++) move_one(chosen + e * by_chosen + index[e] * step, other + e * by_other);
+            chosen += IN_FLIGHT * by_chosen, other += IN_FLIGHT * by_other, indices += IN_FLIGHT * by_index;
         }
         /* the remainder, and elements with an index out of range */
-        for (const long end = min(i + TOGETHER, length); i < end; i++) {
+        for (const long end = min(i + IN_FLIGHT, length); i < end; i++) {
             const long given = *XPU_CPTR(index_t, indices);
             const long index = given < 0 && p.wrap ? given + extent : given;
             if ((ulong)index < (ulong)extent)
@@ -90,7 +90,7 @@ __kernel void index_move(struct index_params p) {
 #else
 
 #ifdef ROWS
-XPU_BY_ITSELF
+XPU_NO_VECTORIZE
 #endif
 __kernel void index_move(struct index_params p) {
     INDEX_WALK(DIMS)

@@ -19,8 +19,9 @@ struct index_params {
     xpu_i64 serial; /* number of elements of the serial dimensions */
     xpu_i32 wrap;
     xpu_i32 block; /* scatter_blocks, scatter_ordered: elements of dimension 0 that a work-group takes */
-    /* scatter_keys, scatter_runs: `rows` rows of `serial` int64 each, offsets and places; scatter_places,
-     * scatter_ordered: int32, the places' ends, one more than places, and rows; `rows` chunks of the latter.
+    /* scatter_keys, scatter_runs: `rows` rows of `serial` int64 each, offsets and places;
+     * scatter_find_destinations, scatter_ordered: int32, the places' ends, one more than places, and rows;
+     * `rows` chunks of the latter.
      */
     xpu_addr keys, order;
     xpu_i64 rows;

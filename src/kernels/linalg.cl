@@ -4,27 +4,27 @@
  * Options: T, dtype; R, real type of its parts; COMPLEX; GROUP, work-group size; BUILD_<kernel>. */
 #include "linalg.h"
 
-typedef COMPUTED(T) number;
+typedef COMPUTED(T) value_t;
 
 #ifdef COMPLEX
 #include "complex.h"
 /* a / b by Smith's algorithm: squaring a part of b could overflow although the quotient doesn't. */
-static inline number over(number a, number b) {
+static inline value_t over(value_t a, value_t b) {
     if (fabs(b.x) >= fabs(b.y)) {
         const R t = b.y / b.x, d = b.x + b.y * t;
-        return (number)((a.x + a.y * t) / d, (a.y - a.x * t) / d);
+        return (value_t)((a.x + a.y * t) / d, (a.y - a.x * t) / d);
     }
     const R t = b.x / b.y, d = b.x * t + b.y;
-    return (number)((a.x * t + a.y) / d, (a.y * t - a.x) / d);
+    return (value_t)((a.x * t + a.y) / d, (a.y * t - a.x) / d);
 }
-static inline R size_of(number a) { return fabs(a.x) + fabs(a.y); }
+static inline R size_of(value_t a) { return fabs(a.x) + fabs(a.y); }
 #define REAL(a) ((a).x)
-#define FROM_REAL(r) ((number)(r, 0))
+#define FROM_REAL(r) ((value_t)(r, 0))
 #else
-static inline number times(number a, number b) { return a * b; }
-static inline number over(number a, number b) { return a / b; }
-static inline number conjugate(number a) { return a; }
-static inline R size_of(number a) { return fabs(a); }
+static inline value_t times(value_t a, value_t b) { return a * b; }
+static inline value_t over(value_t a, value_t b) { return a / b; }
+static inline value_t conjugate(value_t a) { return a; }
+static inline R size_of(value_t a) { return fabs(a); }
 #define REAL(a) (a)
 #define FROM_REAL(r) (r)
 #endif
@@ -53,13 +53,13 @@ static inline R size_of(number a) { return fabs(a); }
 LINALG_KERNEL void lu_panel(factor_params p) {
     __local R sizes[GROUP];
     __local long places[GROUP];
-    __local number top[WIDTH];
+    __local value_t top[WIDTH];
 #if HELD
-    __local number held[HELD];
+    __local value_t held[HELD];
 #endif
     const size_t lane = get_local_id(0), matrix = XPU_GROUP(0);
     const long rows = p.rows, width = p.width, steps = min(rows, width);
-    __global number *a = XPU_PTR(number, p.a) + matrix * p.batch_stride;
+    __global value_t *a = XPU_PTR(value_t, p.a) + matrix * p.batch_stride;
     __global int *pivots = XPU_PTR(int, p.pivots) + matrix * p.pivot_stride + p.first;
 #if HELD
     for (long column = 0; column < width; column++)
@@ -92,7 +92,7 @@ LINALG_KERNEL void lu_panel(factor_params p) {
             if (places[0] < rows) chosen = places[0]; /* else all are NaN */
         }
         for (long column = lane; column < width; column += GROUP) {
-            const number old = AT(step, column), new = AT(chosen, column);
+            const value_t old = AT(step, column), new = AT(chosen, column);
             top[column] = new;
             if (chosen != step) {
                 AT(chosen, column) = old;
@@ -101,7 +101,7 @@ LINALG_KERNEL void lu_panel(factor_params p) {
         }
         if (lane == 0) pivots[step] = (int)(p.first + chosen + 1);
         barrier(EVERYWHERE);
-        const number divisor = top[step];
+        const value_t divisor = top[step];
         const bool is_zero = size_of(divisor) == 0;
         if (is_zero && !singular) singular = (int)(p.first + step + 1);
         best = -1;
@@ -109,7 +109,7 @@ LINALG_KERNEL void lu_panel(factor_params p) {
         for (long row = lane; row < rows; row += GROUP) {
             if (row <= step) continue;
             if (!is_zero) {
-                const number factor = over(AT(row, step), divisor);
+                const value_t factor = over(AT(row, step), divisor);
                 AT(row, step) = factor;
                 for (long column = step + 1; column < width; column++)
                     AT(row, column) -= times(factor, top[column]);
@@ -132,13 +132,13 @@ LINALG_KERNEL void lu_panel(factor_params p) {
 }
 #endif
 
-#ifdef BUILD_lu_panel_rows
+#ifdef BUILD_lu_panel_below
 /* A panel with more rows than local memory holds: STRIP columns at a time are in registers, EACH rows per
  * work-item; the rest of the panel is updated afterwards. A work-item's row i is lane + i * GROUP, counted
  * from the first column's diagonal element. */
 #define EVERY_ROW _Pragma("unroll") for (int i = 0; i < EACH; i++)
 #define EVERY_COLUMN(from) _Pragma("unroll") for (int c = from; c < STRIP; c++)
-#define TOGETHER 2 /* columns whose loads are in flight at once */
+#define IN_FLIGHT 2 /* columns whose loads are in flight at once */
 /* Too many barriers in a row: see docs/internals/compiler-faults.md. */
 #ifdef XPU_BUILT_FOR_CPU
 #define EVERY_STEP _Pragma("nounroll")
@@ -165,15 +165,15 @@ LINALG_KERNEL void lu_panel(factor_params p) {
 
 /* Applies the row exchanges of the narrow panel to another column: `rows` with `others`, from row `first` on.
  */
-static inline void exchange_few(__global number *column, long row_stride, __local const int *others, int count) {
-    number top[STRIP], left[STRIP];
+static inline void exchange_few(__global value_t *column, long row_stride, __local const int *others, int count) {
+    value_t top[STRIP], left[STRIP];
     EVERY_COLUMN(0) if (c < count) {
         top[c] = column[c * row_stride];
         left[c] = column[others[c] * row_stride];
     }
     EVERY_COLUMN(0) if (c < count) {
         const int other = others[c];
-        number there = left[c];
+        value_t there = left[c];
         _Pragma("unroll") for (int e = 0; e < c; e++) if (others[e] == other) there = left[e];
         _Pragma("unroll") for (int e = c; e < STRIP; e++) if (other == e) there = top[e];
         left[c] = top[c];
@@ -186,22 +186,22 @@ static inline void exchange_few(__global number *column, long row_stride, __loca
     }
 }
 
-XPU_16_LANES LINALG_KERNEL void lu_panel_rows(factor_params p) {
+XPU_SUBGROUP_OF_16 LINALG_KERNEL void lu_panel_below(factor_params p) {
     __local R sizes[GROUP];
     __local int places[GROUP];
-    __local number new_top[STRIP], old_top[STRIP], lower[STRIP * STRIP], upper[STRIP * LINALG_BLOCK];
+    __local value_t new_row_max[STRIP], old_row_max[STRIP], lower[STRIP * STRIP], upper[STRIP * LINALG_BLOCK];
     __local int others[STRIP];
     const int lane = get_local_id(0), width = (int)p.width;
     const size_t matrix = XPU_GROUP(0);
-    __global number *matrix_ = XPU_PTR(number, p.a) + matrix * p.batch_stride;
+    __global value_t *matrix_ = XPU_PTR(value_t, p.a) + matrix * p.batch_stride;
     __global int *pivots = XPU_PTR(int, p.pivots) + matrix * p.pivot_stride + p.first;
     const int steps = (int)min(p.rows, (long)width);
     int singular = 0;
     for (int begin = 0; begin < steps; begin += STRIP) {
-        __global number *a = matrix_ + begin * p.row_stride; /* its first row */
-        __global number *own = a + begin * p.column_stride;
+        __global value_t *a = matrix_ + begin * p.row_stride; /* its first row */
+        __global value_t *own = a + begin * p.column_stride;
         const int rows = (int)p.rows - begin, narrow = min(STRIP, width - begin), count = min(narrow, rows);
-        number v[EACH][STRIP];
+        value_t v[EACH][STRIP];
         EVERY_ROW {
             const int row = lane + i * GROUP;
             EVERY_COLUMN(0) v[i][c] = row < rows && c < narrow ? own[row * p.row_stride + c * p.column_stride] : FROM_REAL(0);
@@ -229,27 +229,27 @@ XPU_16_LANES LINALG_KERNEL void lu_panel_rows(factor_params p) {
                 if (place < rows) chosen = place; /* else all are NaN */
             }
             const int owner = chosen % GROUP, its = chosen / GROUP;
-            if (lane == owner) EVERY_ROW if (i == its) EVERY_COLUMN(0) new_top[c] = v[i][c];
+            if (lane == owner) EVERY_ROW if (i == its) EVERY_COLUMN(0) new_row_max[c] = v[i][c];
             if (lane == step) {
-                EVERY_COLUMN(0) old_top[c] = v[0][c];
+                EVERY_COLUMN(0) old_row_max[c] = v[0][c];
                 others[step] = chosen;
                 pivots[begin + step] = (int)(p.first + begin + chosen + 1);
             }
             barrier(CLK_LOCAL_MEM_FENCE);
             if (chosen != step) {
-                if (lane == owner) EVERY_ROW if (i == its) EVERY_COLUMN(0) v[i][c] = old_top[c];
-                if (lane == step) EVERY_COLUMN(0) v[0][c] = new_top[c];
+                if (lane == owner) EVERY_ROW if (i == its) EVERY_COLUMN(0) v[i][c] = old_row_max[c];
+                if (lane == step) EVERY_COLUMN(0) v[0][c] = new_row_max[c];
             }
-            const number divisor = new_top[step];
+            const value_t divisor = new_row_max[step];
             const bool is_zero = size_of(divisor) == 0;
             if (is_zero && !singular) singular = (int)(p.first + begin + step + 1);
             if (!is_zero) EVERY_ROW {
                 if (lane + i * GROUP <= step) continue;
-                const number factor = over(v[i][step], divisor);
+                const value_t factor = over(v[i][step], divisor);
                 v[i][step] = factor;
-                EVERY_COLUMN(step + 1) v[i][c] -= times(factor, new_top[c]);
+                EVERY_COLUMN(step + 1) v[i][c] -= times(factor, new_row_max[c]);
             }
-            if (!p.pivot) barrier(CLK_LOCAL_MEM_FENCE); /* all have read `new_top` */
+            if (!p.pivot) barrier(CLK_LOCAL_MEM_FENCE); /* all have read `new_row_max` */
         }
         EVERY_ROW {
             const int row = lane + i * GROUP;
@@ -260,10 +260,10 @@ XPU_16_LANES LINALG_KERNEL void lu_panel_rows(factor_params p) {
         /* the panel's other columns */
         const int last = begin + narrow;
         if (lane < width && (lane < begin || lane >= last)) {
-            __global number *column = a + lane * p.column_stride;
+            __global value_t *column = a + lane * p.column_stride;
             if (p.pivot) exchange_few(column, p.row_stride, others, count);
             if (lane >= last) {
-                number u[STRIP];
+                value_t u[STRIP];
                 EVERY_COLUMN(0) if (c < count) {
                     u[c] = column[c * p.row_stride];
                     _Pragma("unroll") for (int k = 0; k < c; k++) u[c] -= times(lower[c * STRIP + k], u[k]);
@@ -273,11 +273,11 @@ XPU_16_LANES LINALG_KERNEL void lu_panel_rows(factor_params p) {
             }
         }
         barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-        for (int column = last; column < width; column += TOGETHER) {
-            __global number *there = a + column * p.column_stride;
-            number sum[EACH][TOGETHER];
+        for (int column = last; column < width; column += IN_FLIGHT) {
+            __global value_t *there = a + column * p.column_stride;
+            value_t sum[EACH][IN_FLIGHT];
 #define EVERY_SUM                                                                                            \
-    EVERY_ROW _Pragma("unroll") for (int j = 0; j < TOGETHER; j++)                                           \
+    EVERY_ROW _Pragma("unroll") for (int j = 0; j < IN_FLIGHT; j++)                                           \
         if (lane + i * GROUP >= count && lane + i * GROUP < rows && column + j < width)
             EVERY_SUM sum[i][j] = there[(lane + i * GROUP) * p.row_stride + j * p.column_stride];
             EVERY_SUM EVERY_COLUMN(0) if (c < count) sum[i][j] -= times(v[i][c], upper[c * LINALG_BLOCK + column + j]);
@@ -294,7 +294,7 @@ XPU_16_LANES LINALG_KERNEL void lu_panel_rows(factor_params p) {
 /* Applies the panel's row exchanges to `columns` columns from `column` on, one work-item per column,
  * LINALG_BLOCK exchanges at a time. */
 LINALG_KERNEL void lu_swap(factor_params p) {
-    __local number top[LINALG_BLOCK * GROUP], left[LINALG_BLOCK * GROUP];
+    __local value_t top[LINALG_BLOCK * GROUP], left[LINALG_BLOCK * GROUP];
     __local int others[LINALG_BLOCK], earlier[LINALG_BLOCK];
     const long tiles = (p.columns + GROUP - 1) / GROUP;
     const long matrix = XPU_GROUP(0) / tiles;
@@ -303,7 +303,7 @@ LINALG_KERNEL void lu_swap(factor_params p) {
     const bool is_there = column < p.columns;
     column += p.column;
     if (column >= p.hole) column += p.hole_width;
-    __global number *a = XPU_PTR(number, p.a) + matrix * p.batch_stride + column * p.column_stride;
+    __global value_t *a = XPU_PTR(value_t, p.a) + matrix * p.batch_stride + column * p.column_stride;
     __global const int *pivots = XPU_CPTR(int, p.pivots) + matrix * p.pivot_stride + p.first;
     for (long begin = 0; begin < p.width; begin += LINALG_BLOCK) {
         const int count = (int)min((long)LINALG_BLOCK, p.width - begin);
@@ -317,7 +317,7 @@ LINALG_KERNEL void lu_swap(factor_params p) {
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         if (is_there) {
-            __global number *rows = a + first * p.row_stride;
+            __global value_t *rows = a + first * p.row_stride;
 #define TOP(step) top[(step) * GROUP + lane]
 #define LEFT(step) left[(step) * GROUP + lane]
             _Pragma("unroll 8") for (int step = 0; step < count; step++) {
@@ -326,7 +326,7 @@ LINALG_KERNEL void lu_swap(factor_params p) {
             }
             for (int step = 0; step < count; step++) {
                 const int other = others[step];
-                const number mine = TOP(step);
+                const value_t mine = TOP(step);
                 if (other < count) {
                     TOP(step) = TOP(other);
                     TOP(other) = mine;
@@ -346,7 +346,7 @@ LINALG_KERNEL void lu_swap(factor_params p) {
 #endif
 
 #ifdef BUILD_lu_permutation
-/* HELD: number of rows that are in local memory. */
+/* HELD: value_t of rows that are in local memory. */
 #define EXCHANGES(places)                                                                                    \
     for (long i = 0; i < p.count; i++) {                                                                     \
         const long step = p.inverse ? p.count - 1 - i : i, other = (long)pivots[step] - 1;                   \
@@ -388,8 +388,8 @@ LINALG_KERNEL void lu_permutation(permutation_params p) {
 /* Forward substitution with one diagonal block: COLUMNS columns per work-group, one work-item per element.
  * ROWS_FIRST: columns are contiguous in memory. */
 LINALG_KERNEL void triangular_block(triangular_params p) {
-    __local number triangle[LINALG_BLOCK * LINALG_BLOCK];
-    __local number solved[LINALG_BLOCK * COLUMNS];
+    __local value_t triangle[LINALG_BLOCK * LINALG_BLOCK];
+    __local value_t solved[LINALG_BLOCK * COLUMNS];
     const size_t item = get_local_id(0);
 #ifdef ROWS_FIRST
     const size_t row = item % LINALG_BLOCK, mine = item / LINALG_BLOCK;
@@ -398,19 +398,19 @@ LINALG_KERNEL void triangular_block(triangular_params p) {
 #endif
     const long matrix = XPU_GROUP(0) / p.tiles;
     const long column = (XPU_GROUP(0) - matrix * p.tiles) * COLUMNS + mine;
-    __global const number *a = XPU_CPTR(number, p.a) + matrix * p.a_batch_stride;
-    __global number *x = XPU_PTR(number, p.x) + matrix * p.x_batch_stride + column * p.x_column_stride;
+    __global const value_t *a = XPU_CPTR(value_t, p.a) + matrix * p.a_batch_stride;
+    __global value_t *x = XPU_PTR(value_t, p.x) + matrix * p.x_batch_stride + column * p.x_column_stride;
     const size_t rows = p.rows;
     for (size_t i = item; i < rows * LINALG_BLOCK; i += GROUP) {
         const size_t r = i % LINALG_BLOCK, c = i / LINALG_BLOCK;
         if (r < rows && (p.unit ? r > c : r >= c)) {
-            const number v = a[(long)r * p.a_row_stride + (long)c * p.a_column_stride];
+            const value_t v = a[(long)r * p.a_row_stride + (long)c * p.a_column_stride];
             triangle[c * LINALG_BLOCK + r] = p.conjugate ? conjugate(v) : v;
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     const bool is_there = row < rows && column < p.columns;
-    number value = FROM_REAL(0);
+    value_t value = FROM_REAL(0);
     if (is_there) value = x[(long)row * p.x_row_stride];
     for (size_t step = 0; step < rows; step++) {
         if (row == step) {
@@ -428,10 +428,10 @@ LINALG_KERNEL void triangular_block(triangular_params p) {
 #ifdef BUILD_cholesky_block
 /* Cholesky factor L of one diagonal block with `rows` rows. */
 LINALG_KERNEL void cholesky_block(factor_params p) {
-    __local number block[LINALG_BLOCK * LINALG_BLOCK];
+    __local value_t block[LINALG_BLOCK * LINALG_BLOCK];
     const size_t item = get_local_id(0), row = item % LINALG_BLOCK, matrix = XPU_GROUP(0);
     const size_t rows = p.width;
-    __global number *a = XPU_PTR(number, p.a) + matrix * p.batch_stride;
+    __global value_t *a = XPU_PTR(value_t, p.a) + matrix * p.batch_stride;
     for (size_t column = item / LINALG_BLOCK; column <= row && row < rows; column += GROUP / LINALG_BLOCK)
         block[column * LINALG_BLOCK + row] =
             a[(long)row * p.row_stride + (long)column * p.column_stride];

@@ -4,7 +4,7 @@
  *
  * Options: T, TARGET, dtypes; those of row_group.h; BUILD_<kernel>. */
 #include "loss.h"
-#include "team.h"
+#include "row_group.h"
 
 /* The loss of position k; its weight is stored in *weight. */
 static inline ACC loss_at(loss_params p, ulong k, ACC *weight) {
@@ -35,38 +35,38 @@ __kernel void nll_each(loss_params p) {
 #endif
 
 #ifdef BUILD_nll_sum
-TEAM_KERNEL void nll_sum(loss_params p) {
-    TEAM_SCRATCH
-    const ulong team = TEAM_INDEX, first = team * p.per_team;
-    const ulong end = min(first + p.per_team, (ulong)(p.batch * p.inner));
+ROW_GROUP_KERNEL void nll_sum(loss_params p) {
+    ROW_GROUP_SCRATCH
+    const ulong row_group = ROW_GROUP_INDEX, first = row_group * p.per_row_group;
+    const ulong end = min(first + p.per_row_group, (ulong)(p.batch * p.inner));
     ACC loss = 0, weight = 0;
     for (ulong k = first + LANE; k < end; k += LANES) {
         ACC w;
         loss += loss_at(p, k, &w);
         weight += w;
     }
-    loss = TEAM_SUM(loss);
-    weight = TEAM_SUM(weight);
+    loss = ROW_GROUP_SUM(loss);
+    weight = ROW_GROUP_SUM(weight);
     if (LANE > 0) return;
-    if (p.teams == 1) {
+    if (p.row_groups == 1) {
         put_total(p, loss, weight);
     } else {
-        XPU_PTR(ACC, p.partial)[team * 2] = loss;
-        XPU_PTR(ACC, p.partial)[team * 2 + 1] = weight;
+        XPU_PTR(ACC, p.partial)[row_group * 2] = loss;
+        XPU_PTR(ACC, p.partial)[row_group * 2 + 1] = weight;
     }
 }
 #endif
 
 #ifdef BUILD_nll_finish
-TEAM_KERNEL void nll_finish(loss_params p) {
-    TEAM_SCRATCH
+ROW_GROUP_KERNEL void nll_finish(loss_params p) {
+    ROW_GROUP_SCRATCH
     ACC loss = 0, weight = 0;
-    for (ulong t = LANE; t < (ulong)p.teams; t += LANES) {
+    for (ulong t = LANE; t < (ulong)p.row_groups; t += LANES) {
         loss += XPU_CPTR(ACC, p.partial)[t * 2];
         weight += XPU_CPTR(ACC, p.partial)[t * 2 + 1];
     }
-    loss = TEAM_SUM(loss);
-    weight = TEAM_SUM(weight);
+    loss = ROW_GROUP_SUM(loss);
+    weight = ROW_GROUP_SUM(weight);
     if (LANE == 0) put_total(p, loss, weight);
 }
 #endif

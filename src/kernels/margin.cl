@@ -3,7 +3,7 @@
  *
  * Options: T, dtype; those of row_group.h; BUILD_<kernel>. */
 #include "margin.h"
-#include "team.h"
+#include "row_group.h"
 
 /* A row: its scores, its targets, and a flag for each class that is a target. */
 typedef struct row {
@@ -48,9 +48,9 @@ __kernel void margin_targets(margin_params p) {
 #endif
 
 #ifdef BUILD_margin_loss
-TEAM_KERNEL void margin_loss(margin_params p) {
-    TEAM_SCRATCH
-    const ulong number = TEAM_INDEX;
+ROW_GROUP_KERNEL void margin_loss(margin_params p) {
+    ROW_GROUP_SCRATCH
+    const ulong number = ROW_GROUP_INDEX;
     if (number >= (ulong)p.rows) return;
     const row r = row_of(p, number);
     ACC sum = 0;
@@ -61,7 +61,7 @@ TEAM_KERNEL void margin_loss(margin_params p) {
             if (z > 0) sum += z;
         }
     }
-    sum = TEAM_SUM(sum);
+    sum = ROW_GROUP_SUM(sum);
     if (LANE == 0) XPU_PTR(ACC, p.losses)[number] = sum / r.classes;
 }
 #endif

@@ -24,7 +24,7 @@ typedef STORED(I) index_t;
 #endif
 
 #if TX == 1
-XPU_BY_ITSELF
+XPU_NO_VECTORIZE
 #endif
 __kernel void nested_move(const struct nested_params p) {
     const long last_size = p.size[LEVELS - 1], width = last_size * p.row_size;

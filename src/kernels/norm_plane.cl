@@ -7,7 +7,7 @@
  * Options: T, dtype of the tensors; GROUPED for group norm; WIDE, channels of a work-item; those of
  * row_group.h. */
 #include "norm_plane.h"
-#include "team.h"
+#include "row_group.h"
 
 #define SHIFT_ELEMENTS 1024 /* the shift is the mean of this many elements of a set's first plane */
 
@@ -47,12 +47,12 @@ static inline void gradient_coefficients(norm_plane_params p, ulong set, ACC sum
 #define ADD_DEVIATION(i, k)                                                                                  \
     {                                                                                                        \
         const ACC v = (ACC)LOAD(T, x, i) - shift;                                                            \
-        TEAM_OF(d, k) += v;                                                                                  \
-        TEAM_OF(q, k) += v * v;                                                                              \
+        ACCUMULATOR(d, k) += v;                                                                                  \
+        ACCUMULATOR(q, k) += v * v;                                                                              \
     }
-TEAM_KERNEL void norm_plane_statistics(norm_plane_params p) {
-    TEAM_SCRATCH
-    const ulong index = TEAM_INDEX, slice = index / p.sets, set = index - slice * p.sets;
+ROW_GROUP_KERNEL void norm_plane_statistics(norm_plane_params p) {
+    ROW_GROUP_SCRATCH
+    const ulong index = ROW_GROUP_INDEX, slice = index / p.sets, set = index - slice * p.sets;
     const size_t n = p.length;
 #ifdef GROUPED
     __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + set * n;
@@ -64,13 +64,13 @@ TEAM_KERNEL void norm_plane_statistics(norm_plane_params p) {
 #endif
     ACC sum = 0;
     const size_t few = min(n, (size_t)SHIFT_ELEMENTS);
-    TEAM_EACH(i, few, sum += LOAD(T, x, i);)
-    const ACC shift = TEAM_SUM(sum) / few;
-    TEAM_FOUR(d)
-    TEAM_FOUR(q)
-    for (ulong plane = 0; plane < planes; plane++, x += step) TEAM_ADD_UP(n, ADD_DEVIATION, TEAM_FOLD(d) TEAM_FOLD(q))
-    sum = TEAM_SUM(TEAM_TOTAL(d));
-    const ACC squares = TEAM_SUM(TEAM_TOTAL(q));
+    ROW_GROUP_FOR_EACH(i, few, sum += LOAD(T, x, i);)
+    const ACC shift = ROW_GROUP_SUM(sum) / few;
+    DECLARE_ACCUMULATORS(d)
+    DECLARE_ACCUMULATORS(q)
+    for (ulong plane = 0; plane < planes; plane++, x += step) ROW_GROUP_ACCUMULATE(n, ADD_DEVIATION, FLUSH_ACCUMULATORS(d) FLUSH_ACCUMULATORS(q))
+    sum = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(d));
+    const ACC squares = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(q));
     if (LANE == 0) {
         const ACC count = (ACC)(planes * n), mean = sum / count;
         __global ACC *out = XPU_PTR(ACC, p.partial) + index * 3;
@@ -87,18 +87,18 @@ TEAM_KERNEL void norm_plane_statistics(norm_plane_params p) {
 #define ADD_GRADIENT(i, k)                                                                                   \
     {                                                                                                        \
         const ACC v = LOAD(T, dy, i);                                                                        \
-        TEAM_OF(g, k) += v;                                                                                  \
-        TEAM_OF(h, k) += v * ((ACC)LOAD(T, x, i) - mean);                                                    \
+        ACCUMULATOR(g, k) += v;                                                                                  \
+        ACCUMULATOR(h, k) += v * ((ACC)LOAD(T, x, i) - mean);                                                    \
     }
 #endif
 #ifdef BUILD_norm_plane_sums
-TEAM_KERNEL void norm_plane_sums(norm_plane_params p) {
-    TEAM_SCRATCH
+ROW_GROUP_KERNEL void norm_plane_sums(norm_plane_params p) {
+    ROW_GROUP_SCRATCH
     const size_t n = p.length;
 #ifdef GROUPED
-    const ulong first = TEAM_INDEX * p.planes_per_team, end = min(first + p.planes_per_team, (ulong)p.planes);
+    const ulong first = ROW_GROUP_INDEX * p.planes_per_row_group, end = min(first + p.planes_per_row_group, (ulong)p.planes);
 #else
-    const ulong first = TEAM_INDEX, end = first + 1;
+    const ulong first = ROW_GROUP_INDEX, end = first + 1;
 #endif
     for (ulong index = first; index < end; index++) {
 #ifdef GROUPED
@@ -112,10 +112,10 @@ TEAM_KERNEL void norm_plane_sums(norm_plane_params p) {
 #endif
         __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + offset;
         __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + offset;
-        TEAM_FOUR(g)
-        TEAM_FOUR(h)
-        for (ulong plane = 0; plane < planes; plane++, x += step, dy += step) TEAM_ADD_UP(n, ADD_GRADIENT, TEAM_FOLD(g) TEAM_FOLD(h))
-        const ACC sum = TEAM_SUM(TEAM_TOTAL(g)), sum_x = TEAM_SUM(TEAM_TOTAL(h));
+        DECLARE_ACCUMULATORS(g)
+        DECLARE_ACCUMULATORS(h)
+        for (ulong plane = 0; plane < planes; plane++, x += step, dy += step) ROW_GROUP_ACCUMULATE(n, ADD_GRADIENT, FLUSH_ACCUMULATORS(g) FLUSH_ACCUMULATORS(h))
+        const ACC sum = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(g)), sum_x = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(h));
         if (LANE == 0) {
             __global ACC *out = XPU_PTR(ACC, p.partial) + index * 2;
             out[0] = sum;
@@ -128,26 +128,26 @@ TEAM_KERNEL void norm_plane_sums(norm_plane_params p) {
 /* The whole backward of batch norm on CPUs: one row group per channel, whose data is still in the cache when
  * it is read again for dx. */
 #ifdef BUILD_norm_batch_backward
-TEAM_KERNEL void norm_batch_backward(norm_plane_params p) {
-    TEAM_SCRATCH
-    const ulong set = TEAM_INDEX, step = p.channels * p.length;
+ROW_GROUP_KERNEL void norm_batch_backward(norm_plane_params p) {
+    ROW_GROUP_SCRATCH
+    const ulong set = ROW_GROUP_INDEX, step = p.channels * p.length;
     const size_t n = p.length;
     const ACC mean = set_mean(p, set), rstd = set_rstd(p, set);
     __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + set * n;
     __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + set * n;
     __global STORED(T) *dx = XPU_PTR(STORED(T), p.result) + set * n;
-    TEAM_FOUR(g)
-    TEAM_FOUR(h)
+    DECLARE_ACCUMULATORS(g)
+    DECLARE_ACCUMULATORS(h)
     for (ulong plane = 0; plane < (ulong)p.batch; plane++, x += step, dy += step)
-        TEAM_ADD_UP(n, ADD_GRADIENT, TEAM_FOLD(g) TEAM_FOLD(h))
-    const ACC sum = TEAM_SUM(TEAM_TOTAL(g)), sum_x = TEAM_SUM(TEAM_TOTAL(h));
+        ROW_GROUP_ACCUMULATE(n, ADD_GRADIENT, FLUSH_ACCUMULATORS(g) FLUSH_ACCUMULATORS(h))
+    const ACC sum = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(g)), sum_x = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(h));
     if (LANE == 0) put_parameter_gradients(p, set, sum, sum_x, rstd);
     ACC c[4];
     gradient_coefficients(p, set, sum, sum_x, rstd, c);
     x -= p.batch * step;
     dy -= p.batch * step;
     for (ulong plane = 0; plane < (ulong)p.batch; plane++, x += step, dy += step, dx += step)
-        TEAM_EACH(i, n, STORE(T, dx, i, c[0] * (ACC)LOAD(T, dy, i) + (c[1] * ((ACC)LOAD(T, x, i) - c[2]) + c[3]));)
+        ROW_GROUP_FOR_EACH(i, n, STORE(T, dx, i, c[0] * (ACC)LOAD(T, dy, i) + (c[1] * ((ACC)LOAD(T, x, i) - c[2]) + c[3]));)
 }
 #endif
 
@@ -159,9 +159,9 @@ TEAM_KERNEL void norm_batch_backward(norm_plane_params p) {
 #define COEFFICIENTS (p.channels)
 #endif
 #ifdef BUILD_norm_plane_apply
-TEAM_KERNEL void norm_plane_apply(norm_plane_params p) {
+ROW_GROUP_KERNEL void norm_plane_apply(norm_plane_params p) {
     const size_t n = p.length;
-    const ulong first = TEAM_INDEX * p.planes_per_team, end = min(first + p.planes_per_team, (ulong)p.planes);
+    const ulong first = ROW_GROUP_INDEX * p.planes_per_row_group, end = min(first + p.planes_per_row_group, (ulong)p.planes);
     for (ulong plane = first; plane < end; plane++) {
         __global const ACC *c = XPU_CPTR(ACC, p.coefficients) + COEFFICIENT(plane);
         const ACC c0 = c[0], c1 = c[COEFFICIENTS], c2 = c[2 * COEFFICIENTS], c3 = c[3 * COEFFICIENTS];
@@ -169,9 +169,9 @@ TEAM_KERNEL void norm_plane_apply(norm_plane_params p) {
         __global STORED(T) *y = XPU_PTR(STORED(T), p.result) + plane * n;
         if (p.grad) {
             __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + plane * n;
-            TEAM_EACH(i, n, STORE(T, y, i, c0 * (ACC)LOAD(T, dy, i) + (c1 * ((ACC)LOAD(T, x, i) - c2) + c3));)
+            ROW_GROUP_FOR_EACH(i, n, STORE(T, y, i, c0 * (ACC)LOAD(T, dy, i) + (c1 * ((ACC)LOAD(T, x, i) - c2) + c3));)
         } else {
-            TEAM_EACH(i, n, STORE(T, y, i, c1 * ((ACC)LOAD(T, x, i) - c2) + c3);)
+            ROW_GROUP_FOR_EACH(i, n, STORE(T, y, i, c1 * ((ACC)LOAD(T, x, i) - c2) + c3);)
         }
     }
 }
@@ -236,7 +236,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void norm_column_sum
 #ifdef BUILD_norm_column_apply
 #ifdef XPU_IS_CPU
 #define EACH_ELEMENT(BODY)                                                                                   \
-    for (ulong i = 0; i < count; i++) TEAM_EACH(c, channels, const size_t at = i * channels + c; BODY)
+    for (ulong i = 0; i < count; i++) ROW_GROUP_FOR_EACH(c, channels, const size_t at = i * channels + c; BODY)
 #else
 #define EACH_ELEMENT(BODY)                                                                                   \
     const size_t c = first;                                                                                  \

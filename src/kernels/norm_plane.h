@@ -26,7 +26,7 @@ typedef struct norm_plane_params {
     xpu_i64 positions_per_slice; /* channels last */
     xpu_i64 channel_elements;    /* of the whole batch */
     float eps, eps_rest, momentum, momentum_rest;
-    xpu_u32 planes_per_team;
+    xpu_u32 planes_per_row_group;
     xpu_u32 evaluate; /* statistics are given, not the batch's own */
 } norm_plane_params;
 #endif

@@ -12,7 +12,7 @@
  * vector's size.
  * Launch: one row group per row, or per p.rows_per_row_group consecutive rows. */
 #include "norm_row.h"
-#include "team.h"
+#include "row_group.h"
 
 #ifdef HAS_WEIGHT
 #define WEIGHT(i) ((ACC)LOAD(W, weight, i))
@@ -26,29 +26,29 @@
 #endif
 
 #if REGISTERS
-#define ROW_EACH(i, r, n, BODY) TEAM_HELD(i, r, n, BODY)
+#define ROW_EACH(i, r, n, BODY) ROW_GROUP_FOR_EACH_REGISTER(i, r, n, BODY)
 #define HELD(i, r) held[r]
 #else
-#define ROW_EACH(i, r, n, BODY) TEAM_EACH(i, n, BODY)
+#define ROW_EACH(i, r, n, BODY) ROW_GROUP_FOR_EACH(i, n, BODY)
 #define HELD(i, r) ((ACC)LOAD(T, x, i))
 #endif
 
 #ifdef BUILD_norm_row
-#define ADD_ELEMENT(i, k) TEAM_OF(x, k) += (ACC)LOAD(T, x, i);
+#define ADD_ELEMENT(i, k) ACCUMULATOR(x, k) += (ACC)LOAD(T, x, i);
 #define ADD_SQUARE(i, k)                                                                                     \
     {                                                                                                        \
         const ACC v = LOAD(T, x, i);                                                                         \
-        TEAM_OF(q, k) += v * v;                                                                              \
+        ACCUMULATOR(q, k) += v * v;                                                                              \
     }
 #define ADD_DEVIATION(i, k)                                                                                  \
     {                                                                                                        \
         const ACC v = (ACC)LOAD(T, x, i) - mean;                                                             \
-        TEAM_OF(d, k) += v;                                                                                  \
-        TEAM_OF(q, k) += v * v;                                                                              \
+        ACCUMULATOR(d, k) += v;                                                                                  \
+        ACCUMULATOR(q, k) += v * v;                                                                              \
     }
-TEAM_KERNEL void norm_row(norm_row_params p) {
-    TEAM_SCRATCH
-    const ulong first = TEAM_INDEX * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.rows);
+ROW_GROUP_KERNEL void norm_row(norm_row_params p) {
+    ROW_GROUP_SCRATCH
+    const ulong first = ROW_GROUP_INDEX * p.rows_per_row_group, end = min(first + p.rows_per_row_group, (ulong)p.rows);
     const size_t n = ROW_LENGTH;
     const ACC count = (ACC)n, eps = (ACC)p.eps + (ACC)p.eps_rest;
     __global const STORED(W) *weight = XPU_CPTR(STORED(W), p.weight);
@@ -58,32 +58,32 @@ TEAM_KERNEL void norm_row(norm_row_params p) {
         __global STORED(T) *y = XPU_PTR(STORED(T), p.result) + row * n;
 #if REGISTERS
         ACC held[REGISTERS];
-        TEAM_LOAD(T, T_BITS, held, x, n)
+        ROW_GROUP_LOAD(T, T_BITS, held, x, n)
 #endif
 #ifdef RMS
         const ACC mean = 0, correction = 0;
-        TEAM_FOUR(q)
+        DECLARE_ACCUMULATORS(q)
 #if REGISTERS
-        TEAM_HELD(i, r, n, TEAM_OF(q, r % 4) += held[r] * held[r];)
+        ROW_GROUP_FOR_EACH_REGISTER(i, r, n, ACCUMULATOR(q, r % 4) += held[r] * held[r];)
 #else
-        TEAM_ADD_UP(n, ADD_SQUARE, TEAM_FOLD(q))
+        ROW_GROUP_ACCUMULATE(n, ADD_SQUARE, FLUSH_ACCUMULATORS(q))
 #endif
-        const ACC rstd = 1 / sqrt(TEAM_SUM(TEAM_TOTAL(q)) / count + eps);
+        const ACC rstd = 1 / sqrt(ROW_GROUP_SUM(ACCUMULATORS_TOTAL(q)) / count + eps);
 #else
-        TEAM_FOUR(x)
-        TEAM_FOUR(d)
-        TEAM_FOUR(q)
+        DECLARE_ACCUMULATORS(x)
+        DECLARE_ACCUMULATORS(d)
+        DECLARE_ACCUMULATORS(q)
 #if REGISTERS
-        TEAM_HELD(i, r, n, TEAM_OF(x, r % 4) += held[r];)
-        const ACC mean = TEAM_SUM(TEAM_TOTAL(x)) / count;
-        TEAM_HELD(i, r, n, const ACC v = held[r] - mean; TEAM_OF(d, r % 4) += v; TEAM_OF(q, r % 4) += v * v;)
+        ROW_GROUP_FOR_EACH_REGISTER(i, r, n, ACCUMULATOR(x, r % 4) += held[r];)
+        const ACC mean = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(x)) / count;
+        ROW_GROUP_FOR_EACH_REGISTER(i, r, n, const ACC v = held[r] - mean; ACCUMULATOR(d, r % 4) += v; ACCUMULATOR(q, r % 4) += v * v;)
 #else
-        TEAM_ADD_UP(n, ADD_ELEMENT, TEAM_FOLD(x))
-        const ACC mean = TEAM_SUM(TEAM_TOTAL(x)) / count;
-        TEAM_ADD_UP(n, ADD_DEVIATION, TEAM_FOLD(d) TEAM_FOLD(q))
+        ROW_GROUP_ACCUMULATE(n, ADD_ELEMENT, FLUSH_ACCUMULATORS(x))
+        const ACC mean = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(x)) / count;
+        ROW_GROUP_ACCUMULATE(n, ADD_DEVIATION, FLUSH_ACCUMULATORS(d) FLUSH_ACCUMULATORS(q))
 #endif
-        ACC sum = TEAM_TOTAL(d), squares = TEAM_TOTAL(q);
-        TEAM_SUM_BOTH(sum, squares)
+        ACC sum = ACCUMULATORS_TOTAL(d), squares = ACCUMULATORS_TOTAL(q);
+        ROW_GROUP_SUM2(sum, squares)
         const ACC correction = sum / count;
         ACC variance = squares / count - correction * correction;
         if (variance < 0) variance = 0; /* by rounding; keeps NaN */
@@ -92,24 +92,24 @@ TEAM_KERNEL void norm_row(norm_row_params p) {
 #endif
         if (LANE == 0) XPU_PTR(ACC, p.rstd)[row] = rstd;
 #if REGISTERS
-        TEAM_HELD(i, r, n, held[r] = (held[r] - mean - correction) * rstd;)
+        ROW_GROUP_FOR_EACH_REGISTER(i, r, n, held[r] = (held[r] - mean - correction) * rstd;)
 #ifdef HAS_WEIGHT
         {
             ACC w[REGISTERS];
-            TEAM_LOAD(W, W_BITS, w, weight, n)
-            TEAM_HELD(i, r, n, held[r] *= w[r];)
+            ROW_GROUP_LOAD(W, W_BITS, w, weight, n)
+            ROW_GROUP_FOR_EACH_REGISTER(i, r, n, held[r] *= w[r];)
         }
 #endif
 #ifdef HAS_BIAS
         {
             ACC b[REGISTERS];
-            TEAM_LOAD(W, W_BITS, b, bias, n)
-            TEAM_HELD(i, r, n, held[r] += b[r];)
+            ROW_GROUP_LOAD(W, W_BITS, b, bias, n)
+            ROW_GROUP_FOR_EACH_REGISTER(i, r, n, held[r] += b[r];)
         }
 #endif
-        TEAM_STORE(T, T_BITS, y, held, n)
+        ROW_GROUP_STORE(T, T_BITS, y, held, n)
 #else
-        TEAM_EACH(i, n, STORE(T, y, i, (HELD(i, r) - mean - correction) * rstd * WEIGHT(i) + BIAS(i));)
+        ROW_GROUP_FOR_EACH(i, n, STORE(T, y, i, (HELD(i, r) - mean - correction) * rstd * WEIGHT(i) + BIAS(i));)
 #endif
     }
 }
@@ -119,24 +119,24 @@ TEAM_KERNEL void norm_row(norm_row_params p) {
 #define ADD_GRADIENT(i, k)                                                                                   \
     {                                                                                                        \
         const ACC v = (ACC)LOAD(T, dy, i) * WEIGHT(i);                                                       \
-        TEAM_OF(g, k) += v;                                                                                  \
-        TEAM_OF(h, k) += v * ((ACC)LOAD(T, x, i) - mean);                                                    \
+        ACCUMULATOR(g, k) += v;                                                                                  \
+        ACCUMULATOR(h, k) += v * ((ACC)LOAD(T, x, i) - mean);                                                    \
     }
-TEAM_KERNEL void norm_row_backward(norm_row_params p) {
-    TEAM_SCRATCH
-    const ulong team = TEAM_INDEX;
-    const ulong first = team * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.rows);
+ROW_GROUP_KERNEL void norm_row_backward(norm_row_params p) {
+    ROW_GROUP_SCRATCH
+    const ulong row_group = ROW_GROUP_INDEX;
+    const ulong first = row_group * p.rows_per_row_group, end = min(first + p.rows_per_row_group, (ulong)p.rows);
     const size_t n = ROW_LENGTH;
     const ACC count = (ACC)n; /* a rounded inverse would give mean(1, …, 1) != 1 */
     __global const STORED(W) *weight = XPU_CPTR(STORED(W), p.weight);
 #ifdef PARTIAL
-    __global ACC *dw = XPU_PTR(ACC, p.partial) + team * 2 * n, *db = dw + n;
+    __global ACC *dw = XPU_PTR(ACC, p.partial) + row_group * 2 * n, *db = dw + n;
 #if REGISTERS
     ACC own_dw[REGISTERS], own_db[REGISTERS];
-    TEAM_HELD(i, r, n, own_dw[r] = 0; own_db[r] = 0;)
+    ROW_GROUP_FOR_EACH_REGISTER(i, r, n, own_dw[r] = 0; own_db[r] = 0;)
 #define ADD_PARTIAL(i, r, g, xhat) own_dw[r] += (g) * (xhat); own_db[r] += (g);
 #else
-    TEAM_EACH(i, n, dw[i] = 0; db[i] = 0;)
+    ROW_GROUP_FOR_EACH(i, n, dw[i] = 0; db[i] = 0;)
 #define ADD_PARTIAL(i, r, g, xhat) dw[i] += (g) * (xhat); db[i] += (g);
 #endif
 #else
@@ -152,18 +152,18 @@ TEAM_KERNEL void norm_row_backward(norm_row_params p) {
 #else
         const ACC mean = XPU_CPTR(ACC, p.mean)[row];
 #endif
-        TEAM_FOUR(g)
-        TEAM_FOUR(h)
+        DECLARE_ACCUMULATORS(g)
+        DECLARE_ACCUMULATORS(h)
 #if REGISTERS
-        TEAM_HELD_ADD_UP(n, ADD_GRADIENT)
+        ROW_GROUP_ACCUMULATE_REGISTERS(n, ADD_GRADIENT)
 #else
-        TEAM_ADD_UP(n, ADD_GRADIENT, TEAM_FOLD(g) TEAM_FOLD(h))
+        ROW_GROUP_ACCUMULATE(n, ADD_GRADIENT, FLUSH_ACCUMULATORS(g) FLUSH_ACCUMULATORS(h))
 #endif
-        const ACC mean_xhat = TEAM_SUM(TEAM_TOTAL(h)) * rstd / count;
+        const ACC mean_xhat = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(h)) * rstd / count;
 #ifdef RMS
         const ACC mean_g = 0;
 #else
-        const ACC mean_g = TEAM_SUM(TEAM_TOTAL(g)) / count;
+        const ACC mean_g = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(g)) / count;
 #endif
         ROW_EACH(i, r, n,
             const ACC g = LOAD(T, dy, i);
@@ -172,7 +172,7 @@ TEAM_KERNEL void norm_row_backward(norm_row_params p) {
             STORE(T, dx, i, rstd * (g * WEIGHT(i) - mean_g - xhat * mean_xhat));)
     }
 #if defined PARTIAL && REGISTERS
-    TEAM_HELD(i, r, n, dw[i] = own_dw[r]; db[i] = own_db[r];)
+    ROW_GROUP_FOR_EACH_REGISTER(i, r, n, dw[i] = own_dw[r]; db[i] = own_db[r];)
 #endif
 }
 #endif
@@ -184,7 +184,7 @@ __kernel __attribute__((reqd_work_group_size(COLUMN_LANES, SLICES, 1))) void nor
     const size_t n = p.length, i = get_global_id(0);
     ACC dw = 0, db = 0;
     if (i < n)
-        for (ulong t = get_local_id(1); t < (ulong)p.teams; t += SLICES) {
+        for (ulong t = get_local_id(1); t < (ulong)p.row_groups; t += SLICES) {
             __global const ACC *share = XPU_CPTR(ACC, p.partial) + t * 2 * n;
             dw += share[i];
             db += share[n + i];

@@ -12,9 +12,9 @@ typedef struct norm_row_params {
     xpu_addr partial;                /* ACC [row groups, 2, length]: each row group's part of dw and db */
     xpu_addr grad_weight, grad_bias; /* or 0 */
     xpu_i64 rows;
-    xpu_i64 teams;
+    xpu_i64 row_groups;
     xpu_u32 length;
-    xpu_u32 rows_per_team;
+    xpu_u32 rows_per_row_group;
     float eps, eps_rest; /* eps is their sum: fp64 wants more digits */
 } norm_row_params;
 #endif

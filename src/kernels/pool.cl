@@ -172,9 +172,9 @@ PLANE_KERNEL void pool_forward_planes(pool_params p) {
 /* A work-item handles a row of the output and, for each window, BLOCK channels at a time: memory access is
  * sequential, and the loops over channels are vectorized. */
 #ifdef BUILD_pool_forward_lines
-#define LINES_KERNEL XPU_BY_ITSELF PLANE_KERNEL
+#define LINES_KERNEL XPU_NO_VECTORIZE PLANE_KERNEL
 
-#include "sixteen.h"
+#include "vector16.h"
 typedef XPU_CAT(ACC, 16) acc16;
 typedef XPU_CAT(MASK, 16) mask16; /* result of a comparison, or positions of the same width */
 

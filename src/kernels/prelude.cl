@@ -20,16 +20,16 @@
 
 /* Kernel attribute: CPUs must not vectorize across work-items. */
 #ifdef XPU_BUILT_FOR_CPU
-#define XPU_BY_ITSELF __attribute__((intel_vec_len_hint(1)))
+#define XPU_NO_VECTORIZE __attribute__((intel_vec_len_hint(1)))
 #else
-#define XPU_BY_ITSELF
+#define XPU_NO_VECTORIZE
 #endif
 
 /* Kernel attribute for high register use: with 32 lanes, Intel GPUs would spill. */
 #ifdef XPU_IS_INTEL_GPU
-#define XPU_16_LANES __attribute__((intel_reqd_sub_group_size(16)))
+#define XPU_SUBGROUP_OF_16 __attribute__((intel_reqd_sub_group_size(16)))
 #else
-#define XPU_16_LANES
+#define XPU_SUBGROUP_OF_16
 #endif
 
 /* The work-group's index in the whole launch, which on CPUs may be split by global offsets. Uniform. */

@@ -46,7 +46,7 @@ static inline xpu_addr right_row(const rnn_step_params *p, long part, long unit)
 
 #ifdef MATRIX_T
 #include "matrix/matrix_ptx.h"
-#define SLICES (THREADS / MATRIX_TEAM)
+#define SLICES (THREADS / MATRIX_SUBGROUP_SIZE)
 #define KERNEL MATRIX_KERNEL
 #define ROW_BLOCKS (ROWS / 16)
 #define COLUMN_BLOCKS (UNITS * PARTS / 8)
@@ -63,36 +63,36 @@ static inline uint4 piece(xpu_addr row, long k, bool there) {
 
 /* A subgroup handles every SLICES-th chunk of the depth and loads STAGES of them before it multiplies. */
 static inline void multiply(const rnn_step_params *p, long r0, long u0, __local real *sums) {
-    const uint lane = MATRIX_LANE, team = get_local_id(0) / MATRIX_TEAM;
+    const uint lane = MATRIX_LANE, subgroup = get_local_id(0) / MATRIX_SUBGROUP_SIZE;
     const long own = lane % 4 * 8;
     xpu_addr left[ROW_BLOCKS][2], right[COLUMN_BLOCKS];
     float4 sum[ROW_BLOCKS][COLUMN_BLOCKS];
-    WRITTEN_OUT for (uint i = 0; i < ROW_BLOCKS; i++) WRITTEN_OUT for (uint u = 0; u < 2; u++)
+    UNROLL for (uint i = 0; i < ROW_BLOCKS; i++) UNROLL for (uint u = 0; u < 2; u++)
         left[i][u] = left_row(p, r0 + i * 16 + u * 8 + lane / 4);
-    WRITTEN_OUT for (uint j = 0; j < COLUMN_BLOCKS; j++) {
+    UNROLL for (uint j = 0; j < COLUMN_BLOCKS; j++) {
         const uint column = j * 8 + lane / 4;
         right[j] = right_row(p, column / UNITS, u0 + column % UNITS);
     }
-    WRITTEN_OUT for (uint i = 0; i < ROW_BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < COLUMN_BLOCKS; j++) sum[i][j] = 0;
-    for (long k = team * CHUNK; k < p->depth; k += STAGES * SLICES * CHUNK) {
+    UNROLL for (uint i = 0; i < ROW_BLOCKS; i++) UNROLL for (uint j = 0; j < COLUMN_BLOCKS; j++) sum[i][j] = 0;
+    for (long k = subgroup * CHUNK; k < p->depth; k += STAGES * SLICES * CHUNK) {
         uint4 a[STAGES][ROW_BLOCKS][2], b[STAGES][COLUMN_BLOCKS];
-        WRITTEN_OUT for (uint s = 0; s < STAGES; s++) {
+        UNROLL for (uint s = 0; s < STAGES; s++) {
             const long at = k + s * SLICES * CHUNK + own;
             const bool there = at < p->depth;
-            WRITTEN_OUT for (uint i = 0; i < ROW_BLOCKS; i++) WRITTEN_OUT for (uint u = 0; u < 2; u++)
+            UNROLL for (uint i = 0; i < ROW_BLOCKS; i++) UNROLL for (uint u = 0; u < 2; u++)
                 a[s][i][u] = piece(left[i][u], at, there);
-            WRITTEN_OUT for (uint j = 0; j < COLUMN_BLOCKS; j++) b[s][j] = piece(right[j], at, there);
+            UNROLL for (uint j = 0; j < COLUMN_BLOCKS; j++) b[s][j] = piece(right[j], at, there);
         }
-        WRITTEN_OUT for (uint s = 0; s < STAGES; s++) WRITTEN_OUT for (uint i = 0; i < ROW_BLOCKS; i++) {
+        UNROLL for (uint s = 0; s < STAGES; s++) UNROLL for (uint i = 0; i < ROW_BLOCKS; i++) {
             const uint4 upper = a[s][i][0], lower = a[s][i][1];
-            WRITTEN_OUT for (uint j = 0; j < COLUMN_BLOCKS; j++) {
+            UNROLL for (uint j = 0; j < COLUMN_BLOCKS; j++) {
                 multiply_blocks(&sum[i][j], (uint4)(upper.x, lower.x, upper.y, lower.y), b[s][j].xy);
                 multiply_blocks(&sum[i][j], (uint4)(upper.z, lower.z, upper.w, lower.w), b[s][j].zw);
             }
         }
     }
-    __local real *to = sums + team * PITCH;
-    WRITTEN_OUT for (uint i = 0; i < ROW_BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < COLUMN_BLOCKS; j++) {
+    __local real *to = sums + subgroup * PITCH;
+    UNROLL for (uint i = 0; i < ROW_BLOCKS; i++) UNROLL for (uint j = 0; j < COLUMN_BLOCKS; j++) {
         const float4 s = sum[i][j];
         const uint row = i * 16 + lane / 4, column = j * 8 + lane % 4 * 2;
         __local real *one = to + column / UNITS * CELLS + column % UNITS;
@@ -104,10 +104,10 @@ static inline void multiply(const rnn_step_params *p, long r0, long u0, __local 
 #else
 #define KERNEL __kernel
 #ifdef XPU_BUILT_FOR_CPU
-#define WRITTEN_OUT
+#define UNROLL
 #define STAGES 1
 #else
-#define WRITTEN_OUT _Pragma("unroll")
+#define UNROLL _Pragma("unroll")
 #define STAGES 2
 #endif
 #define SLICES (THREADS / (ROWS / SIDE * (UNITS / SIDE_UNITS)))
@@ -140,26 +140,26 @@ static inline void multiply(const rnn_step_params *p, long r0, long u0, __local 
     const uint row = tile / (UNITS / SIDE_UNITS) * SIDE, unit = tile % (UNITS / SIDE_UNITS) * SIDE_UNITS;
     xpu_addr left[SIDE], right[COLUMNS];
     real sum[SIDE][COLUMNS];
-    WRITTEN_OUT for (uint i = 0; i < SIDE; i++) left[i] = left_row(p, r0 + row + i);
-    WRITTEN_OUT for (uint c = 0; c < COLUMNS; c++) right[c] = right_row(p, c / SIDE_UNITS, u0 + unit + c % SIDE_UNITS);
-    WRITTEN_OUT for (uint i = 0; i < SIDE; i++)
-        WRITTEN_OUT for (uint c = 0; c < COLUMNS; c++) sum[i][c] = 0;
+    UNROLL for (uint i = 0; i < SIDE; i++) left[i] = left_row(p, r0 + row + i);
+    UNROLL for (uint c = 0; c < COLUMNS; c++) right[c] = right_row(p, c / SIDE_UNITS, u0 + unit + c % SIDE_UNITS);
+    UNROLL for (uint i = 0; i < SIDE; i++)
+        UNROLL for (uint c = 0; c < COLUMNS; c++) sum[i][c] = 0;
     for (long k = slice * 4; k < p->depth; k += STAGES * SLICES * 4) {
         real4 a[STAGES][SIDE], b[STAGES][COLUMNS];
-        WRITTEN_OUT for (uint s = 0; s < STAGES; s++) {
+        UNROLL for (uint s = 0; s < STAGES; s++) {
             const long at = k + s * SLICES * 4;
-            WRITTEN_OUT for (uint i = 0; i < SIDE; i++) a[s][i] = four(left[i], at, p->depth);
-            WRITTEN_OUT for (uint c = 0; c < COLUMNS; c++) b[s][c] = four(right[c], at, p->depth);
+            UNROLL for (uint i = 0; i < SIDE; i++) a[s][i] = four(left[i], at, p->depth);
+            UNROLL for (uint c = 0; c < COLUMNS; c++) b[s][c] = four(right[c], at, p->depth);
         }
-        WRITTEN_OUT for (uint s = 0; s < STAGES; s++) WRITTEN_OUT for (uint i = 0; i < SIDE; i++)
-            WRITTEN_OUT for (uint c = 0; c < COLUMNS; c++) {
+        UNROLL for (uint s = 0; s < STAGES; s++) UNROLL for (uint i = 0; i < SIDE; i++)
+            UNROLL for (uint c = 0; c < COLUMNS; c++) {
                 const real4 u = a[s][i], v = b[s][c];
                 sum[i][c] = fma(u.x, v.x, fma(u.y, v.y, fma(u.z, v.z, fma(u.w, v.w, sum[i][c]))));
             }
     }
     __local real *to = sums + slice * PITCH + row * UNITS + unit;
-    WRITTEN_OUT for (uint i = 0; i < SIDE; i++)
-        WRITTEN_OUT for (uint c = 0; c < COLUMNS; c++) to[c / SIDE_UNITS * CELLS + i * UNITS + c % SIDE_UNITS] = sum[i][c];
+    UNROLL for (uint i = 0; i < SIDE; i++)
+        UNROLL for (uint c = 0; c < COLUMNS; c++) to[c / SIDE_UNITS * CELLS + i * UNITS + c % SIDE_UNITS] = sum[i][c];
 }
 #endif
 

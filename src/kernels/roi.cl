@@ -26,13 +26,13 @@ static inline ACC corner(roi_params p, long region, int i) {
 
 static inline bin bin_of(roi_params p, long i) {
     bin b;
-    const long bins = (long)p.rows * p.columns, groups = (p.planes + TOGETHER - 1) / TOGETHER;
-    const long plane = i / bins % groups * TOGETHER, region = i / bins / groups;
+    const long bins = (long)p.rows * p.columns, groups = (p.planes + CHANNELS_PER_ITEM - 1) / CHANNELS_PER_ITEM;
+    const long plane = i / bins % groups * CHANNELS_PER_ITEM, region = i / bins / groups;
     b.out = (region * p.planes + plane) * bins + i % bins;
-    b.many = (int)min(p.planes - plane, (long)TOGETHER);
+    b.many = (int)min(p.planes - plane, (long)CHANNELS_PER_ITEM);
     b.row = i % bins / p.columns;
     b.column = i % p.columns;
-#ifdef BY_PLACE
+#ifdef POSITION_SENSITIVE
     b.channel = plane * bins + i % bins;
 #else
     b.channel = plane;
@@ -45,7 +45,7 @@ static inline bin bin_of(roi_params p, long i) {
     b.top = corner(p, region, 2) * scale;
     const ACC right = corner(p, region, 3) * scale, bottom = corner(p, region, 4) * scale;
 #ifdef ALIGN
-#ifdef BY_PLACE
+#ifdef POSITION_SENSITIVE
     const ACC shift = (ACC)0.5f, least = -(ACC)INFINITY;
 #else
     const ACC shift = p.aligned ? (ACC)0.5f : (ACC)0, least = p.aligned ? -(ACC)INFINITY : (ACC)1;
@@ -59,7 +59,7 @@ static inline bin bin_of(roi_params p, long i) {
     const ACC most = (ACC)(1 << 28);
     b.left = clamp(round(b.left), -most, most);
     b.top = clamp(round(b.top), -most, most);
-#ifdef BY_PLACE
+#ifdef POSITION_SENSITIVE
     const ACC last = 0;
 #else
     const ACC last = 1;
@@ -114,7 +114,7 @@ static inline bool between(ACC x, int size, int at[2], ACC weight[2]) {
     return true;
 }
 
-#ifdef BY_PLACE
+#ifdef POSITION_SENSITIVE
 #define COUNT(rows, columns) ((rows) * (columns))
 #else
 #define COUNT(rows, columns) fmax((rows) * (columns), (ACC)1)
@@ -139,7 +139,7 @@ static inline bool between(ACC x, int size, int at[2], ACC weight[2]) {
 /* The bin's half-open range of elements in one dimension. */
 static inline int2 elements_of(ACC start, ACC extent, long bins, long bin, int size) {
     const ACC length = extent / bins;
-#ifdef BY_PLACE
+#ifdef POSITION_SENSITIVE
     const int most = size - 1;
 #else
     const int most = size;
@@ -158,24 +158,24 @@ __kernel void roi_forward(const roi_params p) {
     const long plane = (b.image * p.channels + b.channel) * p.height * p.width;
 #ifdef ALIGN
     const long bins = (long)p.rows * p.columns, area = (long)p.height * p.width;
-    ACC sum[TOGETHER];
-    for (int c = 0; c < TOGETHER; c++) sum[c] = 0;
+    ACC sum[CHANNELS_PER_ITEM];
+    for (int c = 0; c < CHANNELS_PER_ITEM; c++) sum[c] = 0;
     ACC count = 1;
     if (b.is_there) {
         FOR_SAMPLES(p, b, rows, columns, {
             for (int k = 0; k < 4; k++) {
                 const ACC weight = v[k / 2] * u[k % 2];
                 const long at = plane + (long)y[k / 2] * p.width + x[k % 2];
-                for (int c = 0; c < TOGETHER; c++)
+                for (int c = 0; c < CHANNELS_PER_ITEM; c++)
                     sum[c] += weight * (ACC)LOAD(T, image, at + min(c, b.many - 1) * area);
             }
         })
         count = COUNT(rows.count, columns.count);
     }
-    for (int c = 0; c < TOGETHER; c++)
+    for (int c = 0; c < CHANNELS_PER_ITEM; c++)
         if (c < b.many) {
             STORE(T, XPU_PTR(STORED(T), p.output), b.out + c * bins, sum[c] / count);
-            if (p.places) XPU_PTR(int, p.places)[b.out + c * bins] = (int)b.channel + c;
+            if (p.argmax) XPU_PTR(int, p.argmax)[b.out + c * bins] = (int)b.channel + c;
         }
 #else
     ACC sum = 0;
@@ -205,7 +205,7 @@ __kernel void roi_forward(const roi_params p) {
 #endif
     }
     STORE(T, XPU_PTR(STORED(T), p.output), b.out, sum);
-    if (p.places) XPU_PTR(int, p.places)[b.out] = place;
+    if (p.argmax) XPU_PTR(int, p.argmax)[b.out] = place;
 #endif
 }
 #endif
@@ -222,18 +222,18 @@ __kernel void roi_backward(const roi_params p) {
     __global const STORED(T) *grads = XPU_CPTR(STORED(T), p.output) + b.out;
 #if defined ALIGN
     const long bins = (long)p.rows * p.columns, area = (long)p.height * p.width;
-    ACC grad[TOGETHER];
-    for (int c = 0; c < TOGETHER; c++) grad[c] = (ACC)LOAD(T, grads, min(c, b.many - 1) * bins);
+    ACC grad[CHANNELS_PER_ITEM];
+    for (int c = 0; c < CHANNELS_PER_ITEM; c++) grad[c] = (ACC)LOAD(T, grads, min(c, b.many - 1) * bins);
     FOR_SAMPLES(p, b, rows, columns, {
         for (int k = 0; k < 4; k++) {
             const ACC weight = v[k / 2] * u[k % 2] / COUNT(rows.count, columns.count);
             __global ACC *at = plane + (long)y[k / 2] * p.width + x[k % 2];
-            for (int c = 0; c < TOGETHER; c++)
+            for (int c = 0; c < CHANNELS_PER_ITEM; c++)
                 if (c < b.many) add(at + c * area, grad[c] * weight);
         }
     })
 #elif defined MAXIMUM
-    const int place = XPU_CPTR(int, p.places)[b.out];
+    const int place = XPU_CPTR(int, p.argmax)[b.out];
     if (place >= 0 && place < p.height * p.width) add(plane + place, (ACC)LOAD(T, grads, 0));
 #else
     const int2 rows = elements_of(b.top, b.height, p.rows, b.row, p.height);

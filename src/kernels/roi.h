@@ -6,7 +6,7 @@
 typedef struct roi_params {
     xpu_addr image, regions; /* T */
     xpu_addr output;         /* T; backward: its gradient */
-    xpu_addr places;         /* int, as the output, or 0 */
+    xpu_addr argmax;         /* int, as the output, or 0 */
     xpu_addr grad_image;     /* ACC; backward */
     xpu_i64 total;           /* work-items */
     xpu_i64 images;

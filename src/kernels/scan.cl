@@ -25,8 +25,8 @@
 #endif
 #ifdef INDEXED
 typedef struct { A v; long i; } acc; /* i < 0: nothing yet */
-#elif defined(TWICE)
-#include "twice.h"
+#elif defined(DOUBLE_WORD)
+#include "double_word.h"
 typedef twice acc;
 #else
 typedef A acc;
@@ -34,10 +34,10 @@ typedef A acc;
 static inline acc scan_identity(void);
 static inline acc scan_combine(acc a, acc b); /* b comes after a */
 
-#ifdef TWICE
-#define ACC(v) make_twice(v, (A)(0))
-#define PLUS(a, b) twice_plus(a, b)
-#define TIMES(a, b) twice_times(a, b)
+#ifdef DOUBLE_WORD
+#define ACC(v) make_double_word(v, (A)(0))
+#define PLUS(a, b) double_word_add(a, b)
+#define TIMES(a, b) double_word_mul(a, b)
 #else
 #define ACC(v) (v)
 #define PLUS(a, b) ((a) + (b))
@@ -97,8 +97,8 @@ static inline void put(const scan_params *p, __global STORED(OUT) *out, __global
     STORE(OUT, out, k * p->walk.along[1], a.v);
     index[k * p->walk.along[2]] = a.i;
 #else
-#ifdef TWICE
-    STORE(OUT, out, k * p->walk.along[1], twice_value(a));
+#ifdef DOUBLE_WORD
+    STORE(OUT, out, k * p->walk.along[1], double_word_value(a));
 #else
     STORE(OUT, out, k * p->walk.along[1], a);
 #endif
@@ -122,7 +122,7 @@ __kernel void scan_columns(scan_params p) {
 }
 
 #if LOCAL == 1
-XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void scan_rows(scan_params p) {
+XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void scan_rows(scan_params p) {
     ulong task = XPU_GROUP(0), row = task / (ulong)p.chunks, chunk = task - row * (ulong)p.chunks;
     POINTERS(row)
     const long from = chunk * p.chunk, to = min(from + p.chunk, p.length);
@@ -133,7 +133,7 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void scan_
     }
 }
 
-XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void scan_totals(scan_params p) {
+XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void scan_totals(scan_params p) {
     ulong task = XPU_GROUP(0), row = task / (ulong)p.chunks, chunk = task - row * (ulong)p.chunks;
     __global const STORED(IN) *in = XPU_CPTR(STORED(IN), p.in) + row_offset(&p.walk, row, 0);
     const long from = chunk * p.chunk, to = min(from + p.chunk, p.length);

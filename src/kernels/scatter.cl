@@ -80,7 +80,7 @@ static inline computed combine(computed old, computed v) {
 #endif
 }
 
-#if JOIN
+#if MERGE_COPIES
 
 #define DTYPE_BITS (8 * SIZE)
 #if OP == 1
@@ -107,7 +107,7 @@ static inline computed combine(computed old, computed v) {
 #define NEUTRAL (computed)(OP == 3 ? (1ul << (DTYPE_BITS - 1)) - 1 : 1ul << (DTYPE_BITS - 1))
 #endif
 
-__kernel void scatter_begin(struct index_params p) {
+__kernel void scatter_init_copies(struct index_params p) {
     const ulong i = get_global_id(0);
     if (i < (ulong)p.rows) STORE(T, XPU_PTR(stored, p.in), i, NEUTRAL);
 }
@@ -125,7 +125,7 @@ static inline bool is_neutral(computed v) {
 #endif
 }
 
-__kernel void scatter_join(struct index_params p) {
+__kernel void scatter_merge_copies(struct index_params p) {
     const ulong i = get_global_id(0);
     if (i >= (ulong)p.rows) return;
     ulong rest = i;
@@ -166,7 +166,7 @@ __kernel void scatter_join(struct index_params p) {
     }
 
 /* Moves along the serial dimensions to element s of them. */
-#define MOVE_SERIAL(s)                                                                                       \
+#define WALK_SERIAL(s)                                                                                       \
     do {                                                                                                     \
         long left = s;                                                                                       \
         _Pragma("unroll") for (int d = PDIMS; d < DIMS; d++) {                                               \
@@ -196,7 +196,7 @@ static inline void put(xpu_addr to, xpu_addr from, size_t n) {
 
 /* Lists the elements of each destination: order[end[i-1] … end[i]-1] for destination i, from order[0] on for
  * the first; elements with an index out of range are omitted. */
-XPU_BY_ITSELF __kernel void scatter_places(struct index_params p) {
+XPU_NO_VECTORIZE __kernel void scatter_find_destinations(struct index_params p) {
     __global int *end = XPU_PTR(int, p.keys), *order = XPU_PTR(int, p.order);
     const long extent = p.extent[0];
     long index;
@@ -232,8 +232,8 @@ XPU_BY_ITSELF __kernel void scatter_places(struct index_params p) {
     }
 #define ONE(X) X(0)
 #define EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-PUT_RUN(put_run, ONE, lane, )
-PUT_RUN(put_eight_runs, EIGHT, lane, )
+PUT_RUN(store_run, ONE, lane, )
+PUT_RUN(store_8_runs, EIGHT, lane, )
 PUT_RUN(put_last, ONE, min(lane, length - 1), if (lane < length))
 
 /* The first destination whose elements end after element s of the order. */
@@ -266,8 +266,8 @@ __attribute__((intel_reqd_sub_group_size(ROW_LANES))) __kernel void scatter_orde
         const xpu_addr to = p.out + out + i * p.step[0];
         long c = 0;
         for (; c + 8 * ROW_LANES <= columns; c += 8 * ROW_LANES)
-            put_eight_runs(to, from, by_row, order, s, end, c + lane, 0);
-        for (; c + ROW_LANES <= columns; c += ROW_LANES) put_run(to, from, by_row, order, s, end, c + lane, 0);
+            store_8_runs(to, from, by_row, order, s, end, c + lane, 0);
+        for (; c + ROW_LANES <= columns; c += ROW_LANES) store_run(to, from, by_row, order, s, end, c + lane, 0);
         if (c < columns) put_last(to, from, by_row, order, s, end, c + lane, columns);
         s = end;
     }
@@ -277,24 +277,24 @@ __attribute__((intel_reqd_sub_group_size(ROW_LANES))) __kernel void scatter_orde
 
 #elif NI == 1
 
-#define TOGETHER 4 /* elements whose indices are loaded before any is combined */
+#define IN_FLIGHT 4 /* elements whose indices are loaded before any is combined */
 
 /* `length` elements with one index each. */
 static inline void combine_line(const struct index_params *p, xpu_addr place, xpu_addr from, xpu_addr indices,
                                 long length, long by_place, long by_source, long by_index) {
     const long extent = p->extent[0];
-#if UNIT_STEP
+#if IS_CONTIGUOUS_DIM
     const long step = SIZE;
 #else
     const long step = p->step[0];
 #endif
     for (long i = 0; i < length;) {
-        for (; i + TOGETHER <= length; i += TOGETHER) {
-            long index[TOGETHER];
-            computed value[TOGETHER];
+        for (; i + IN_FLIGHT <= length; i += IN_FLIGHT) {
+            long index[IN_FLIGHT];
+            computed value[IN_FLIGHT];
             bool is_there = true;
 #pragma unroll
-            for (int e = 0; e < TOGETHER; e++) {
+            for (int e = 0; e < IN_FLIGHT; e++) {
                 index[e] = *XPU_CPTR(index_t, indices + e * by_index);
 #if WRAPS
                 index[e] += index[e] >> 63 & extent;
@@ -304,7 +304,7 @@ static inline void combine_line(const struct index_params *p, xpu_addr place, xp
             }
             if (!is_there) break;
 #pragma unroll
-            for (int e = 0; e < TOGETHER; e++) {
+            for (int e = 0; e < IN_FLIGHT; e++) {
                 __global stored *to = XPU_PTR(stored, place + e * by_place + index[e] * step);
 #if OP == 0
                 STORE(T, to, 0, value[e]);
@@ -312,10 +312,10 @@ static inline void combine_line(const struct index_params *p, xpu_addr place, xp
                 STORE(T, to, 0, combine(LOAD(T, to, 0), value[e]));
 #endif
             }
-            place += TOGETHER * by_place, from += TOGETHER * by_source, indices += TOGETHER * by_index;
+            place += IN_FLIGHT * by_place, from += IN_FLIGHT * by_source, indices += IN_FLIGHT * by_index;
         }
         /* the remainder, and elements with an index out of range */
-        for (const long end = min(i + TOGETHER, length); i < end; i++) {
+        for (const long end = min(i + IN_FLIGHT, length); i < end; i++) {
             const long given = *XPU_CPTR(index_t, indices), index = given < 0 && WRAPS ? given + extent : given;
             if ((ulong)index < (ulong)extent)
                 put(place + index * step, from, 0);
@@ -330,7 +330,7 @@ static inline void combine_line(const struct index_params *p, xpu_addr place, xp
 
 #if !ORDERED
 #if ROW_LANES == 1
-XPU_BY_ITSELF
+XPU_NO_VECTORIZE
 #else
 __attribute__((intel_reqd_sub_group_size(ROW_LANES)))
 #endif
@@ -399,7 +399,7 @@ __kernel void scatter_keys(struct index_params p) {
     long out = 0, in = 0, at[NI], rest = row;
     for (int k = 0; k < NI; k++) at[k] = 0;
     MOVE_PARALLEL(rest)
-    MOVE_SERIAL(s);
+    WALK_SERIAL(s);
     __global long *key = XPU_PTR(long, p.keys) + row * p.serial + s;
     INDEX_RESOLVE(offset, found, 0)
     *key = found ? offset : NOWHERE;
@@ -411,7 +411,7 @@ __kernel void scatter_keys(struct index_params p) {
     if (s >= p.serial || get_global_id(1) > 0) return; /* short ranges have surplus rows of work-items */     \
     long out = 0, in = 0, at[NI];                                                                            \
     for (int k = 0; k < NI; k++) at[k] = 0;                                                                  \
-    MOVE_SERIAL(s);                                                                                          \
+    WALK_SERIAL(s);                                                                                          \
     INDEX_RESOLVE(offset, found, 0)                                                                          \
     long place = 0, places = 1;                                                                              \
     for (int k = 0; k < NI; k++) {                                                                           \
@@ -473,7 +473,7 @@ static inline long keys_before(__global const long *keys, long count, long key, 
 #define COMBINE_RUN(v, from, to)                                                                             \
     for (long i_ = from; i_ < (to); i_++) {                                                                  \
         in = in0;                                                                                            \
-        MOVE_SERIAL(order[i_]);                                                                              \
+        WALK_SERIAL(order[i_]);                                                                              \
         v = combine(v, LOAD(S, XPU_CPTR(source, p.in + in), 0));                                             \
     }
 
@@ -488,7 +488,7 @@ __kernel void scatter_runs(struct index_params p) {
         if (key == NOWHERE) return;
         const long last = keys_before(keys, p.serial, key, true);
         if (last - keys_before(keys, p.serial, key, false) > WHOLE_RUN) {
-            MOVE_SERIAL(order[begin]);
+            WALK_SERIAL(order[begin]);
             computed v = LOAD(S, XPU_CPTR(source, p.in + in), 0);
             COMBINE_RUN(v, begin + 1, min(last, end))
             XPU_PTR(computed, p.heads)[chunk * items + item] = v;
@@ -518,7 +518,7 @@ __kernel void scatter_runs(struct index_params p) {
 }
 
 /* Combines the parts of the runs that begin in a chunk and are split at its end. */
-__kernel void scatter_joints(struct index_params p) {
+__kernel void scatter_merge_runs(struct index_params p) {
     LEAVE_IF_EVEN
     RUNS_START
     if (end >= p.serial || keys[end] != keys[end - 1] || keys[end] == NOWHERE) return;
@@ -538,7 +538,7 @@ __kernel void scatter_joints(struct index_params p) {
 
 #elif !ATOMIC
 
-__kernel void scatter_fixed(struct index_params p) {
+__kernel void scatter_deterministic(struct index_params p) {
     INDEX_WALK(PDIMS)
 #if DIMS == PDIMS + 1
     for (long s = 0; s < p.serial; s++) {
@@ -679,7 +679,7 @@ __kernel void scatter_even(struct index_params p) {
     long out = 0, in = 0, at[NI], rest = i - s * p.items;
     for (int k = 0; k < NI; k++) at[k] = 0;
     MOVE_PARALLEL(rest)
-    MOVE_SERIAL(s);
+    WALK_SERIAL(s);
     INDEX_RESOLVE(offset, found, 0)
     if (found) update(p.out + out + offset, LOAD(S, XPU_CPTR(source, p.in + in), 0));
 }

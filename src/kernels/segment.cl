@@ -4,7 +4,7 @@
  * Options: T, dtype; those of row_group.h; ACC_IS_DOUBLE; REDUCE_MAX, _MEAN, _MIN, _SUM or _PROD;
  * BUILD_<kernel>. */
 #include "segment.h"
-#include "team.h"
+#include "row_group.h"
 
 #ifdef ACC_IS_DOUBLE
 #define INITIAL as_double(p.initial)
@@ -73,10 +73,10 @@ __kernel void segment_each(segment_params p) {
 }
 #endif
 
-#ifdef BUILD_segment_teams
-TEAM_KERNEL void segment_teams(segment_params p) {
-    TEAM_SCRATCH
-    const ulong k = TEAM_INDEX;
+#ifdef BUILD_segment_row_groups
+ROW_GROUP_KERNEL void segment_row_groups(segment_params p) {
+    ROW_GROUP_SCRATCH
+    const ulong k = ROW_GROUP_INDEX;
     PLACE(k)
     ACC value = NEUTRAL;
     for (long i = s.first + LANE; i < s.end; i += LANES) {
@@ -84,15 +84,15 @@ TEAM_KERNEL void segment_teams(segment_params p) {
         value = COMBINE(value, x);
     }
 #ifdef IS_EXTREME
-    const bool any_nan = TEAM_MAX((ACC)(value != value)) > 0;
+    const bool any_nan = ROW_GROUP_MAX((ACC)(value != value)) > 0;
 #ifdef REDUCE_MAX
-    value = TEAM_MAX(value);
+    value = ROW_GROUP_MAX(value);
 #else
-    value = -TEAM_MAX(-value);
+    value = -ROW_GROUP_MAX(-value);
 #endif
     if (any_nan) value = NAN;
 #else
-    value = TEAM_SUM(value);
+    value = ROW_GROUP_SUM(value);
 #endif
     if (LANE == 0) put(p, k, s, value);
 }

@@ -7,7 +7,7 @@
  * row again); if VECTOR_SIZE > 1, IN_BITS and OUT_BITS, types of a vector's size. A row that is all -inf, or
  * contains NaN or +inf, gives NaN as the formula does. */
 #include "softmax.h"
-#include "team.h"
+#include "row_group.h"
 
 #ifdef ACC_IS_DOUBLE
 #define EXP(x) exp(x)
@@ -57,10 +57,10 @@ static inline void store_own_bf16(__global s_bf16 *p, size_t i, float v) {
 
 /* Rows: inner is 1. */
 #ifdef BUILD_softmax_rows
-TEAM_KERNEL void softmax_rows(softmax_params p) {
-    TEAM_SCRATCH
+ROW_GROUP_KERNEL void softmax_rows(softmax_params p) {
+    ROW_GROUP_SCRATCH
     KEEP_SCRATCH
-    const ulong first = TEAM_INDEX * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.columns);
+    const ulong first = ROW_GROUP_INDEX * p.rows_per_row_group, end = min(first + p.rows_per_row_group, (ulong)p.columns);
     const size_t n = ROW_LENGTH;
     for (ulong row = first; row < end; row++) {
         __global const STORED(IN) *x = XPU_CPTR(STORED(IN), p.input) + row * n;
@@ -69,37 +69,37 @@ TEAM_KERNEL void softmax_rows(softmax_params p) {
         __global const uchar *mask = XPU_CPTR(uchar, p.mask) + row * n;
 #endif
         ACC largest = LOWEST;
-        TEAM_FOUR(s)
+        DECLARE_ACCUMULATORS(s)
 #if REGISTERS
         ACC v[REGISTERS];
 #ifdef MASKED
-        TEAM_HELD(i, r, n, v[r] = INPUT(i);)
+        ROW_GROUP_FOR_EACH_REGISTER(i, r, n, v[r] = INPUT(i);)
 #else
-        TEAM_LOAD(IN, IN_BITS, v, x, n)
+        ROW_GROUP_LOAD(IN, IN_BITS, v, x, n)
 #endif
-        TEAM_HELD(i, r, n, largest = fmax(largest, v[r]);)
-        largest = TEAM_MAX(largest);
+        ROW_GROUP_FOR_EACH_REGISTER(i, r, n, largest = fmax(largest, v[r]);)
+        largest = ROW_GROUP_MAX(largest);
 #ifdef LOG
-        TEAM_HELD(i, r, n, v[r] -= largest; TEAM_OF(s, r % 4) += EXP(v[r]);)
-        const ACC shift = log(TEAM_SUM(TEAM_TOTAL(s)));
-        TEAM_HELD(i, r, n, v[r] -= shift;)
+        ROW_GROUP_FOR_EACH_REGISTER(i, r, n, v[r] -= largest; ACCUMULATOR(s, r % 4) += EXP(v[r]);)
+        const ACC shift = log(ROW_GROUP_SUM(ACCUMULATORS_TOTAL(s)));
+        ROW_GROUP_FOR_EACH_REGISTER(i, r, n, v[r] -= shift;)
 #else
-        TEAM_HELD(i, r, n, v[r] = EXP(v[r] - largest); TEAM_OF(s, r % 4) += v[r];)
-        const ACC scale = 1 / TEAM_SUM(TEAM_TOTAL(s));
-        TEAM_HELD(i, r, n, v[r] *= scale;)
+        ROW_GROUP_FOR_EACH_REGISTER(i, r, n, v[r] = EXP(v[r] - largest); ACCUMULATOR(s, r % 4) += v[r];)
+        const ACC scale = 1 / ROW_GROUP_SUM(ACCUMULATORS_TOTAL(s));
+        ROW_GROUP_FOR_EACH_REGISTER(i, r, n, v[r] *= scale;)
 #endif
-        TEAM_STORE(OUT, OUT_BITS, y, v, n)
+        ROW_GROUP_STORE(OUT, OUT_BITS, y, v, n)
 #else
-        TEAM_EACH(i, n, largest = fmax(largest, INPUT(i));)
-        largest = TEAM_MAX(largest);
+        ROW_GROUP_FOR_EACH(i, n, largest = fmax(largest, INPUT(i));)
+        largest = ROW_GROUP_MAX(largest);
 #ifdef LOG
-        TEAM_EACH(i, n, TEAM_OF(s, 0) += EXP(INPUT(i) - largest);)
-        const ACC shift = log(TEAM_SUM(TEAM_TOTAL(s)));
-        TEAM_EACH(i, n, STORE(OUT, y, i, INPUT(i) - largest - shift);)
+        ROW_GROUP_FOR_EACH(i, n, ACCUMULATOR(s, 0) += EXP(INPUT(i) - largest);)
+        const ACC shift = log(ROW_GROUP_SUM(ACCUMULATORS_TOTAL(s)));
+        ROW_GROUP_FOR_EACH(i, n, STORE(OUT, y, i, INPUT(i) - largest - shift);)
 #else
-        TEAM_EACH(i, n, const ACC e = EXP(INPUT(i) - largest); TEAM_OF(s, 0) += e; KEEP(i, e);)
-        const ACC scale = 1 / TEAM_SUM(TEAM_TOTAL(s));
-        TEAM_EACH(i, n, STORE(OUT, y, i, KEPT(i) * scale);)
+        ROW_GROUP_FOR_EACH(i, n, const ACC e = EXP(INPUT(i) - largest); ACCUMULATOR(s, 0) += e; KEEP(i, e);)
+        const ACC scale = 1 / ROW_GROUP_SUM(ACCUMULATORS_TOTAL(s));
+        ROW_GROUP_FOR_EACH(i, n, STORE(OUT, y, i, KEPT(i) * scale);)
 #endif
 #endif
     }
@@ -122,10 +122,10 @@ TEAM_KERNEL void softmax_rows(softmax_params p) {
 #endif
 
 #ifdef BUILD_softmax_backward_rows
-#define ADD_TERM(i, k) TEAM_OF(s, k) += MASK(i, TERM(i));
-TEAM_KERNEL void softmax_backward_rows(softmax_params p) {
-    TEAM_SCRATCH
-    const ulong first = TEAM_INDEX * p.rows_per_team, end = min(first + p.rows_per_team, (ulong)p.columns);
+#define ADD_TERM(i, k) ACCUMULATOR(s, k) += MASK(i, TERM(i));
+ROW_GROUP_KERNEL void softmax_backward_rows(softmax_params p) {
+    ROW_GROUP_SCRATCH
+    const ulong first = ROW_GROUP_INDEX * p.rows_per_row_group, end = min(first + p.rows_per_row_group, (ulong)p.columns);
     const size_t n = ROW_LENGTH;
     for (ulong row = first; row < end; row++) {
         __global const STORED(IN) *dy = XPU_CPTR(STORED(IN), p.input) + row * n;
@@ -134,15 +134,15 @@ TEAM_KERNEL void softmax_backward_rows(softmax_params p) {
 #ifdef MASKED
         __global const uchar *mask = XPU_CPTR(uchar, p.mask) + row * n;
 #endif
-        TEAM_FOUR(s)
+        DECLARE_ACCUMULATORS(s)
 #if REGISTERS
-        TEAM_HELD_ADD_UP(n, ADD_TERM)
-        const ACC sum = TEAM_SUM(TEAM_TOTAL(s));
-        TEAM_HELD(i, r, n, STORE(OUT, dx, i, MASK(i, RESULT(i)));)
+        ROW_GROUP_ACCUMULATE_REGISTERS(n, ADD_TERM)
+        const ACC sum = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(s));
+        ROW_GROUP_FOR_EACH_REGISTER(i, r, n, STORE(OUT, dx, i, MASK(i, RESULT(i)));)
 #else
-        TEAM_ADD_UP(n, ADD_TERM, TEAM_FOLD(s))
-        const ACC sum = TEAM_SUM(TEAM_TOTAL(s));
-        TEAM_EACH(i, n, STORE(OUT, dx, i, MASK(i, RESULT(i)));)
+        ROW_GROUP_ACCUMULATE(n, ADD_TERM, FLUSH_ACCUMULATORS(s))
+        const ACC sum = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(s));
+        ROW_GROUP_FOR_EACH(i, n, STORE(OUT, dx, i, MASK(i, RESULT(i)));)
 #endif
     }
 }
@@ -220,14 +220,14 @@ __kernel void softmax_backward_columns(softmax_params p) {
 #define AHEAD 8 /* loads in flight per lane */
 
 /* Reductions over the lanes of each column. */
-#ifdef TEAM_WARPS
+#ifdef ROW_GROUP_WARPS
 #define TILE_BY_WARPS(combine)                                                                               \
     if (XPU_WARP % width == 0) {                                                                             \
-        for (uint mask = XPU_WARP / 2; mask >= width; mask /= 2) v = combine(v, team_exchange(v, mask));     \
+        for (uint mask = XPU_WARP / 2; mask >= width; mask /= 2) v = combine(v, warp_exchange(v, mask));     \
         if ((LANE & (XPU_WARP - 1)) < width) scratch[LANE / XPU_WARP * width + c] = v;                       \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
         v = scratch[c];                                                                                      \
-        for (uint w = 1; w < TEAM_WARPS; w++) v = combine(v, scratch[w * width + c]);                        \
+        for (uint w = 1; w < ROW_GROUP_WARPS; w++) v = combine(v, scratch[w * width + c]);                        \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
         return v;                                                                                            \
     }
@@ -249,7 +249,7 @@ __kernel void softmax_backward_columns(softmax_params p) {
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
         return v;                                                                                            \
     }
-TILE_TREE(tile_sum, TEAM_ADD)
+TILE_TREE(tile_sum, REDUCE_ADD)
 TILE_TREE(tile_max, fmax)
 #define TILE_SUM(v) tile_sum(v, width, c, scratch)
 #define TILE_MAX(v) tile_max(v, width, c, scratch)

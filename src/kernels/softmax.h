@@ -15,6 +15,6 @@ typedef struct softmax_params {
     xpu_u32 chunk, chunks; /* elements of a column per work-group; number of chunks */
     xpu_u32 width;         /* columns of a tile */
     xpu_u32 length;
-    xpu_u32 rows_per_team, reserved;
+    xpu_u32 rows_per_row_group, reserved;
 } softmax_params;
 #endif

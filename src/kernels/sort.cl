@@ -30,14 +30,14 @@ static inline bool in_order(key a, int i, key b, int j, int length) {
 
 __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void sort_tiles(sort_params p) {
     __local key keys[TILE];
-    __local int places[TILE];
+    __local int positions[TILE];
     ulong tiles = ((ulong)p.length + TILE - 1) / TILE, group = XPU_GROUP(0), row = group / tiles;
     long start = (long)(group - row * tiles) * TILE;
     int item = get_local_id(0), length = (int)p.length;
     __global const STORED(T) *in = XPU_CPTR(STORED(T), p.in) + row_offset(&p.walk, row, 0);
     for (int k = item; k < TILE; k += LOCAL) {
         long at = start + k;
-        places[k] = at < p.length ? (int)at : INT_MAX - TILE + k;
+        positions[k] = at < p.length ? (int)at : INT_MAX - TILE + k;
         keys[k] = at < p.length ? LOAD(T, in, at * p.walk.along[0]) : (key)0;
     }
     for (int size = 2; size <= TILE; size *= 2) {
@@ -46,21 +46,21 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void sort_tiles(sort
             int a = 2 * item - (item & (step - 1)), b = a + step;
             bool up = (a & size) == 0 || size == TILE;
             key x = keys[a], y = keys[b];
-            int i = places[a], j = places[b];
+            int i = positions[a], j = positions[b];
             if (in_order(x, i, y, j, length) != up) {
                 keys[a] = y;
                 keys[b] = x;
-                places[a] = j;
-                places[b] = i;
+                positions[a] = j;
+                positions[b] = i;
             }
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     __global STORED(T) *keys_out = XPU_PTR(STORED(T), p.keys[1]) + row * (ulong)p.length;
-    __global int *places_out = XPU_PTR(int, p.places[1]) + row * (ulong)p.length;
+    __global int *places_out = XPU_PTR(int, p.positions[1]) + row * (ulong)p.length;
     for (int k = item; k < TILE && start + k < p.length; k += LOCAL) {
         STORE(T, keys_out, start + k, keys[k]);
-        places_out[start + k] = places[k];
+        places_out[start + k] = positions[k];
     }
 }
 
@@ -90,7 +90,7 @@ __kernel void sort_merge(sort_params p) {
         to = at < right ? at + rank_of(keys + right, end - right, k, false)
                         : left + (at - right) + rank_of(keys + left, p.run, k, true);
     STORE(T, XPU_PTR(STORED(T), p.keys[1]) + row * (ulong)p.length, to, k);
-    XPU_PTR(int, p.places[1])[row * (ulong)p.length + to] = XPU_CPTR(int, p.places[0])[element];
+    XPU_PTR(int, p.positions[1])[row * (ulong)p.length + to] = XPU_CPTR(int, p.positions[0])[element];
 }
 
 __kernel void sort_store(sort_params p) {
@@ -101,5 +101,5 @@ __kernel void sort_store(sort_params p) {
     ulong from = row * (ulong)p.length + (ulong)(p.first + k);
     STORE(T, XPU_PTR(STORED(T), p.values) + row_offset(&p.walk, row, 1), k * p.walk.along[1],
           LOAD(T, XPU_CPTR(STORED(T), p.keys[0]), from));
-    XPU_PTR(long, p.indices)[row_offset(&p.walk, row, 2) + k * p.walk.along[2]] = XPU_CPTR(int, p.places[0])[from];
+    XPU_PTR(long, p.indices)[row_offset(&p.walk, row, 2) + k * p.walk.along[2]] = XPU_CPTR(int, p.positions[0])[from];
 }

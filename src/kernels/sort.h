@@ -6,7 +6,7 @@
 
 typedef struct sort_params {
     xpu_addr in, values, indices;
-    xpu_addr keys[2], places[2]; /* from, to */
+    xpu_addr keys[2], positions[2]; /* from, to */
     xpu_i64 length;
     xpu_i64 run;          /* elements already in order, from each multiple of it */
     xpu_i64 first, count; /* what is stored of each row */

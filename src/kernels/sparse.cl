@@ -46,7 +46,7 @@ __kernel void sparse_search(struct sparse_search_params p) {
         else
             high = middle;
     }
-    STORE(O, XPU_PTR(STORED(O), p.places), i, (COMPUTED(O))low);
+    STORE(O, XPU_PTR(STORED(O), p.positions), i, (COMPUTED(O))low);
 }
 #endif
 
@@ -72,11 +72,11 @@ static inline computed combine(computed old, computed v) {
 __kernel void sparse_reduce(struct sparse_reduce_params p) {
     PLACE(p.segments)
     __global const STORED(T) *values = XPU_CPTR(STORED(T), p.values);
-    __global const long *places = XPU_CPTR(long, p.places), *starts = XPU_CPTR(long, p.starts);
+    __global const long *positions = XPU_CPTR(long, p.positions), *starts = XPU_CPTR(long, p.starts);
     long k = starts[row];
     const long end = row + 1 < p.segments ? starts[row + 1] : p.count;
-    computed sum = LOAD(T, values, (places ? places[k] : k) * p.width + column);
-    for (k++; k < end; k++) sum = combine(sum, LOAD(T, values, (places ? places[k] : k) * p.width + column));
+    computed sum = LOAD(T, values, (positions ? positions[k] : k) * p.width + column);
+    for (k++; k < end; k++) sum = combine(sum, LOAD(T, values, (positions ? positions[k] : k) * p.width + column));
     STORE(T, XPU_PTR(STORED(T), p.out), row * p.width + column, sum);
 }
 #endif
@@ -87,11 +87,11 @@ __kernel void sparse_reduce(struct sparse_reduce_params p) {
 __kernel void sparse_product(struct sparse_product_params p) {
     PLACE(p.rows)
     __global const STORED(I) *starts = XPU_CPTR(STORED(I), p.starts), *columns = XPU_CPTR(STORED(I), p.columns);
-    __global const long *places = XPU_CPTR(long, p.places);
+    __global const long *positions = XPU_CPTR(long, p.positions);
     acc_t sum = (acc_t)0;
     const long end = starts[row + 1];
     for (long k = starts[row]; k < end; k++) {
-        const long e = places ? places[k] : k, from = columns[e];
+        const long e = positions ? positions[k] : k, from = columns[e];
         if ((ulong)from >= (ulong)p.height) continue;
         sum = multiply_add(sum, FETCH(p.values, e), FETCH(p.dense, from * p.dense_stride + column));
     }

@@ -10,7 +10,7 @@ xpu_status xpu_assert(xpu_stream *stream, const void *flag, const char *message)
     kernel_spec spec;
     spec_begin(&spec, FAMILY_ASSERT);
     xpu_kernel *kernel = kernel_find(device, &spec);
-    if (!kernel) XPU_TRY(kernel_of_file(device, &spec, "assert.cl", "assert_flag", &kernel, "assert"));
+    if (!kernel) XPU_TRY(kernel_from_file(device, &spec, "assert.cl", "assert_flag", &kernel, "assert"));
     xpu_fault *place;
     XPU_TRY(xpu_fault_watch(stream, &place));
     const struct assert_params p = {XPU_ADDR(flag), {XPU_ADDR(place), XPU_ADDR(message)}};

@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "kernels/attention/attention.h"
-#include "kernels/matrix/slab.h"
+#include "kernels/matrix/local_tile.h"
 #include "ops/gemm/matrix.h"
 #include "ops/gemm/product.h"
 #include "ops/kernel.h"
-#include "ops/team.h"
+#include "ops/row_group.h"
 #include "xpu/ops/reduce.h"
 #include "xpu/trace.h"
 
@@ -28,33 +28,36 @@ typedef enum attention_kernel {
  * is used, which always computes some of the gradients. */
 typedef struct matrix_plan {
     matrix_unit unit;
-    bool emulated, shared; /* by NVIDIA's teams that have the same rows, and other keys */
+    bool emulated, shared; /* by NVIDIA's subgroups that have the same rows, and other keys */
     bool direct;           /* CPU: few rows read keys and values in place */
-    int sliced;      /* 1: another launch joins slices of the keys; 2: the work-group that comes last does */
-    int teams, rows; /* teams of a work-group, rows of a team; of several teams' rows, its share */
-    int step;        /* rows of the other side at a time */
+    int sliced; /* 1: another launch joins slices of the keys; 2: the work-group that comes last does */
+    int subgroups,
+        rows; /* subgroups of a work-group, rows of a team; of several subgroups' rows, its share */
+    int step; /* rows of the other side at a time */
     /* NVIDIA's: */
     int stages;
     int aligned; /* bytes, of all rows that are read */
     bool out_pairs;
     /* Intel's: */
-    int together; /* teams that have the same rows, of 8 lanes */
+    int together; /* subgroups that have the same rows, of 8 lanes */
     int grads;    /* of a launch: 0 the queries', 1 the values', 2 the keys' */
 } matrix_plan;
 static const matrix_plan plain = {.unit = MATRIX_UNIT_NONE};
 enum { LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024, PART = 256 };
 /* One work-group merges this many slices in less time than a launch takes. */
-enum { JOINED_MOST = JOINED_SLICES };
+enum { MAX_FUSED = MAX_MERGED_SPLITS };
 
-static int round_up(int64_t depth, int unit) { return (int)rounded_up(depth, unit); }
+static int round_up(int64_t depth, int unit) { return (int)align_up(depth, unit); }
 /* attention.cl: heads are split into parts of at most PART elements; number and size of the parts. */
-static int64_t parts_of(int64_t depth) { return depth > PART ? divided_up(depth, PART) : 1; }
-static int part_of(int64_t depth) { return round_up(divided_up(depth, parts_of(depth)), 16); }
+static int64_t parts_of(int64_t depth) { return depth > PART ? div_up(depth, PART) : 1; }
+static int part_of(int64_t depth) { return round_up(div_up(depth, parts_of(depth)), 16); }
 
-static int tile_of(const matrix_plan *plan) { return plan->shared ? plan->rows : plan->teams * plan->rows; }
+static int tile_of(const matrix_plan *plan) {
+    return plan->shared ? plan->rows : plan->subgroups * plan->rows;
+}
 /* Keys that a work-group has at a time. */
 static int group_step(const matrix_plan *plan) {
-    return plan->shared ? plan->teams * plan->step : plan->step;
+    return plan->shared ? plan->subgroups * plan->step : plan->step;
 }
 
 /* Sliding windows (beyond args->causal), or packed sequences? */
@@ -66,59 +69,60 @@ static xpu_status get_kernel(int device, const xpu_attention *args, attention_ke
         {"attention_forward", "attention_delta", "attention_grad_query", "attention_grad_key_value", NULL,
          "attention_grad_bias", "attention_host"},
         {"attention_matrix_forward", "attention_delta", "attention_matrix_grad_query",
-         "attention_matrix_grad_key_value", "attention_matrix_finish"}};
+         "attention_matrix_grad_key_value", "attention_matrix_merge"}};
     static const char *const parts[] = {"FORWARD", "BACKWARD",  "BACKWARD", "BACKWARD",
                                         "FINISH",  "GRAD_BIAS", NULL};
     static const char *const files[] = {[MATRIX_UNIT_NONE] = "attention.cl",
                                         [MATRIX_UNIT_PTX] = "attention_ptx.cl",
                                         [MATRIX_UNIT_XMX] = "attention_xmx.cl",
-                                        [MATRIX_UNIT_XMX8] = "attention_squares.cl"};
+                                        [MATRIX_UNIT_XMX8] = "attention_xmx8.cl"};
     const matrix_unit unit = plan->unit;
     const bool on_host = which == KERNEL_HOST;
     const bool units = unit != MATRIX_UNIT_NONE, ptx = unit == MATRIX_UNIT_PTX, xmx = unit == MATRIX_UNIT_XMX;
     const bool squares = unit == MATRIX_UNIT_XMX8, intel = xmx || squares;
     const int64_t depth = args->query->size[3], value_depth = args->value->size[3];
-    const int depth_unit = xmx ? 32 : 16;
+    const int depthwise_vector = xmx ? 32 : 16;
     const xpu_dtype dtype = args->query->dtype;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_ATTENTION);
     spec_dtype(&spec, "T", dtype);
-    spec_pack(&spec, "biased", args->bias != NULL, 1);
-    spec_pack(&spec, "BIAS_T", args->bias ? args->bias->dtype : 0, 8);
+    spec_key_only(&spec, "biased", args->bias != NULL, 1);
+    spec_key_only(&spec, "BIAS_T", args->bias ? args->bias->dtype : 0, 8);
     if (args->bias) {
-        spec_follows(&spec, "BIAS_T=", xpu_dtype_name(args->bias->dtype));
-        spec_follows_number(&spec, "BIAS_IS_MASK", args->bias->dtype == XPU_BOOL);
+        spec_option(&spec, "BIAS_T=", xpu_dtype_name(args->bias->dtype));
+        spec_option_int(&spec, "BIAS_IS_MASK", args->bias->dtype == XPU_BOOL);
     }
     spec_bool(&spec, "DROPOUT", args->dropout > 0);
     spec_bool(&spec, "BANDED", is_banded(args));
-    spec_number(&spec, "DEPTH", units ? round_up(depth, depth_unit) : part_of(depth), 16);
-    spec_number(&spec, "VALUE_DEPTH", units ? round_up(value_depth, depth_unit) : part_of(value_depth), 16);
-    spec_pack(&spec, "which", which, 4);
-    if (!on_host) spec_follows(&spec, parts[which], "");
-    spec_number_if(&spec, on_host, "ROWS", on_host ? plan->rows : 0, 4);
-    spec_number_if(&spec, on_host, "DIRECT", on_host && plan->direct, 1);
+    spec_int(&spec, "DEPTH", units ? round_up(depth, depthwise_vector) : part_of(depth), 16);
+    spec_int(&spec, "VALUE_DEPTH", units ? round_up(value_depth, depthwise_vector) : part_of(value_depth),
+             16);
+    spec_key_only(&spec, "which", which, 4);
+    if (!on_host) spec_option(&spec, parts[which], "");
+    spec_int_if(&spec, on_host, "ROWS", on_host ? plan->rows : 0, 4);
+    spec_int_if(&spec, on_host, "DIRECT", on_host && plan->direct, 1);
     matrix_unit_spec(&spec, unit, units && plan->emulated, intel && !plan->emulated, dtype);
-    spec_number_if(&spec, units, "TEAMS", units ? plan->teams : 0, 6);
-    spec_number_if(&spec, ptx, "BLOCKS", ptx ? plan->rows / 16 : 0, 4);
-    spec_number_if(&spec, units, "STEP", units ? plan->step : 0, 8);
-    spec_number_if(&spec, ptx, "STAGES", ptx ? plan->stages : 0, 4);
-    spec_number_if(&spec, ptx, "ALIGNED", ptx ? plan->aligned : 0, 8);
-    spec_number_if(&spec, ptx, "SHARED", plan->shared, 1);
-    spec_number_if(&spec, ptx, "OUT_PAIRS", ptx && plan->out_pairs, 1);
-    spec_number_if(&spec, squares, "SUMS_M", squares ? plan->together > 1 ? 2 : plan->rows / 8 : 0, 2);
-    spec_number_if(&spec, squares, "TOGETHER", squares ? plan->together : 0, 3);
-    spec_number_if(&spec, intel, "GRADS", intel ? plan->grads : 0, 2);
-    spec_number_if(&spec, units, "SLICED", units ? plan->sliced : 0, 2);
+    spec_int_if(&spec, units, "SUBGROUPS", units ? plan->subgroups : 0, 6);
+    spec_int_if(&spec, ptx, "BLOCKS", ptx ? plan->rows / 16 : 0, 4);
+    spec_int_if(&spec, units, "STEP", units ? plan->step : 0, 8);
+    spec_int_if(&spec, ptx, "STAGES", ptx ? plan->stages : 0, 4);
+    spec_int_if(&spec, ptx, "ALIGNED", ptx ? plan->aligned : 0, 8);
+    spec_int_if(&spec, ptx, "SHARED", plan->shared, 1);
+    spec_int_if(&spec, ptx, "OUT_PAIRS", ptx && plan->out_pairs, 1);
+    spec_int_if(&spec, squares, "SUMS_M", squares ? plan->together > 1 ? 2 : plan->rows / 8 : 0, 2);
+    spec_int_if(&spec, squares, "SUBGROUPS_PER_ROWS", squares ? plan->together : 0, 3);
+    spec_int_if(&spec, intel, "GRADS", intel ? plan->grads : 0, 2);
+    spec_int_if(&spec, units, "IS_SPLIT", units ? plan->sliced : 0, 2);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, on_host ? "attention_host.cl" : files[unit], names[units][which],
-                          kernel, "%s %s", names[units][which], xpu_dtype_name(dtype));
+    return kernel_from_file(device, &spec, on_host ? "attention_host.cl" : files[unit], names[units][which],
+                            kernel, "%s %s", names[units][which], xpu_dtype_name(dtype));
 }
 
 static xpu_status check(const xpu_attention *args) {
     const xpu_tensor *q = args->query, *k = args->key, *v = args->value;
     if (q->dtype != XPU_FLOAT16 && q->dtype != XPU_BFLOAT16 && q->dtype != XPU_FLOAT32)
-        return op_lacks("attention", q->dtype, NULL);
+        return op_unsupported_dtype("attention", q->dtype, NULL);
     if (k->dtype != q->dtype || v->dtype != q->dtype || k->size[1] != v->size[1] ||
         k->size[2] != v->size[2] || k->size[3] != q->size[3] || k->size[1] == 0 || q->size[1] % k->size[1])
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "attention: query, key and value don't fit each other");
@@ -182,23 +186,23 @@ static int alignment_of(const xpu_tensor *t) {
     if (t->size[3] > 1 && t->stride[3] != 1) return 0;
     const int64_t s[3] = {t->size[0] > 1 ? t->stride[0] : 0, t->size[1] > 1 ? t->stride[1] : 0,
                           t->size[2] > 1 ? t->stride[2] : 0};
-    const matrix_lines rows = {t->data, 1, s[2], s[1]}, items = {t->data, 1, s[0], 0};
+    const strided_view rows = {t->data, 1, s[2], s[1]}, items = {t->data, 1, s[0], 0};
     const int aligned = matrix_alignment(&rows, t->dtype), also = matrix_alignment(&items, t->dtype);
     return aligned < also ? aligned : also;
 }
 
 /* Do all rows satisfy the rules of Intel's 2D block reads? */
 static bool reads_blocks(const xpu_tensor *t) {
-    const matrix_lines heads = {t->data, 1, t->stride[2], t->size[1] > 1 ? t->stride[1] : 0};
-    const matrix_lines items = {t->data, 1, t->stride[2], t->size[0] > 1 ? t->stride[0] : 0};
+    const strided_view heads = {t->data, 1, t->stride[2], t->size[1] > 1 ? t->stride[1] : 0};
+    const strided_view items = {t->data, 1, t->stride[2], t->size[0] > 1 ? t->stride[0] : 0};
     return t->stride[3] == 1 && matrix_reads_blocks(&heads, t->size[3], t->size[2], t->dtype) &&
            matrix_reads_blocks(&items, t->size[3], t->size[2], t->dtype);
 }
 
 /* Bytes of a row of a tile. */
-static int slab_row(int64_t depth, int element) {
+static int local_tile_row_bytes(int64_t depth, int element) {
     const int pieces = round_up(depth, 16) * element / 16;
-    return SLAB_PITCH(pieces) * 16;
+    return LOCAL_TILE_PITCH(pieces) * 16;
 }
 
 /* Plans for tensor cores; `read` and `written` end with NULL. */
@@ -217,18 +221,18 @@ static bool plan_ptx(const xpu_device_properties *properties, bool banded, atten
     if (forward && p->queries <= 32 && !banded) p->packed = p->heads / p->key_heads;
     const int64_t rows = p->queries * p->packed, sets = p->heads / p->packed * p->batch;
     const int64_t units = (int64_t)properties->gpu_subslice_count;
-    plan->teams = 4, plan->rows = 16;
-    const int both = slab_row(p->depth, element) + slab_row(p->value_depth, element);
+    plan->subgroups = 4, plan->rows = 16;
+    const int both = local_tile_row_bytes(p->depth, element) + local_tile_row_bytes(p->value_depth, element);
     if (forward && rows <= 16) { /* of one team, which waits for memory more than it multiplies */
-        const int room = LOCAL_BYTES - 1024 - plan->rows * slab_row(p->depth, element);
+        const int room = LOCAL_BYTES - 1024 - plan->rows * local_tile_row_bytes(p->depth, element);
         plan->shared = true, plan->stages = 2, plan->step = 16;
-        while (plan->teams > 1 && group_step(plan) * both * plan->stages > room) plan->teams /= 2;
+        while (plan->subgroups > 1 && group_step(plan) * both * plan->stages > room) plan->subgroups /= 2;
         if (group_step(plan) * both * plan->stages > room) plan->stages = 1;
         return true;
     }
-    plan->step = plan->teams > 1 && element == 2 && depth <= (forward ? 128 : 64) ? 64 : 32;
+    plan->step = plan->subgroups > 1 && element == 2 && depth <= (forward ? 128 : 64) ? 64 : 32;
     while (plan->step > 16 && plan->step * both * plan->stages > LOCAL_BYTES - 1024) plan->step /= 2;
-    if (forward && plan->teams > 1 && element == 2 && depth <= 64 &&
+    if (forward && plan->subgroups > 1 && element == 2 && depth <= 64 &&
         tiles(rows, 2 * tile_of(plan)) * sets >= 2 * units)
         plan->rows = 32;
     return true;
@@ -242,18 +246,18 @@ static bool plan_xmx(bool banded, attention_params *p, const xpu_tensor *const *
         if (!reads_blocks(*read)) return false;
     const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
     if (depth > 128 || !(p->scale > 0)) return false; /* the largest product has the largest score */
-    const matrix_lines heads = {query->data, 1, query->stride[1], 0};
+    const strided_view heads = {query->data, 1, query->stride[1], 0};
     if (forward && !banded && p->queries == 1 &&
         matrix_reads_blocks(&heads, p->depth, p->heads, query->dtype))
         p->packed = p->heads / p->key_heads;
-    plan->teams = forward && p->queries * p->packed <= 16 ? 1 : 8, plan->rows = 16;
+    plan->subgroups = forward && p->queries * p->packed <= 16 ? 1 : 8, plan->rows = 16;
     plan->step = forward && depth <= 64 ? 64 : 32;
     return true;
 }
 
 /* By Intel's of 8 lanes. */
-static bool plan_squares(const xpu_device_properties *properties, bool banded, attention_params *p,
-                         const xpu_tensor *const *read, bool forward, matrix_plan *plan) {
+static bool plan_xmx8(const xpu_device_properties *properties, bool banded, attention_params *p,
+                      const xpu_tensor *const *read, bool forward, matrix_plan *plan) {
     enum { MOST_PITCH = 1 << 26 }; /* a step's rows are 32-bit numbers of bytes apart */
     for (; *read; read++)
         if (alignment_of(*read) < 16 || (*read)->stride[2] < 0 || (*read)->stride[2] >= MOST_PITCH)
@@ -263,8 +267,8 @@ static bool plan_squares(const xpu_device_properties *properties, bool banded, a
     if (!p->bias.data && !(p->scale > 0)) return false; /* the largest product has the largest score */
     if (forward && !banded && p->queries == 1) p->packed = p->heads / p->key_heads;
     /* Forward 16 rows a team halve what it reads of local memory, where registers hold them and enough
-     * work-groups remain; four teams have 32 of longer heads. Backward two have 16, or four. */
-    plan->teams = 16, plan->together = 1, plan->rows = 8, plan->step = depth <= 64 ? 32 : 16;
+     * work-groups remain; four subgroups have 32 of longer heads. Backward two have 16, or four. */
+    plan->subgroups = 16, plan->together = 1, plan->rows = 8, plan->step = depth <= 64 ? 32 : 16;
     if (!forward) {
         plan->together = depth <= 64 ? 2 : 4, plan->rows = 16 / plan->together;
         plan->step = 8 * plan->together;
@@ -289,7 +293,7 @@ static matrix_plan plan_for(const xpu_device_properties *properties, bool banded
     const bool fits =
         found.unit == MATRIX_UNIT_PTX    ? plan_ptx(properties, banded, p, read, written, forward, &found)
         : found.unit == MATRIX_UNIT_XMX  ? plan_xmx(banded, p, read, forward, &found)
-        : found.unit == MATRIX_UNIT_XMX8 ? plan_squares(properties, banded, p, read, forward, &found)
+        : found.unit == MATRIX_UNIT_XMX8 ? plan_xmx8(properties, banded, p, read, forward, &found)
                                          : false;
     return fits ? found : plain;
 }
@@ -306,8 +310,8 @@ static xpu_status launch(xpu_stream *stream, const xpu_attention *args, attentio
     const int64_t rows = p->batch * p->heads * p->queries;
     const int64_t parts = units ? 1 : parts_of(p->depth), value_parts = units ? 1 : parts_of(p->value_depth);
     const int64_t query_blocks =
-        divided_up(p->queries * p->packed, tile) * (p->heads / p->packed) * p->batch * p->slices;
-    const int64_t key_blocks = divided_up(p->keys, tile) * p->key_heads * p->batch;
+        div_up(p->queries * p->packed, tile) * (p->heads / p->packed) * p->batch * p->slices;
+    const int64_t key_blocks = div_up(p->keys, tile) * p->key_heads * p->batch;
     const int64_t groups[] = {[KERNEL_FORWARD] = query_blocks * value_parts,
                               [KERNEL_DELTA] = rows,
                               [KERNEL_GRAD_QUERY] = query_blocks * parts,
@@ -322,7 +326,8 @@ static xpu_status launch(xpu_stream *stream, const xpu_attention *args, attentio
                        .work = (uint64_t)rows * (uint64_t)(by_rows ? 1 : p->keys) *
                                (uint64_t)(p->depth + p->value_depth)};
     if (by_rows || units)
-        range.local[0] = by_rows ? 64 : (size_t)(plan->teams * matrix_team(plan->unit)), range.local[1] = 1;
+        range.local[0] = by_rows ? 64 : (size_t)(plan->subgroups * matrix_subgroup_size(plan->unit)),
+        range.local[1] = 1;
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, which, plan, &kernel));
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
@@ -330,62 +335,61 @@ static xpu_status launch(xpu_stream *stream, const xpu_attention *args, attentio
 
 /* Few queries (decoding): the queries of heads that share keys become rows of one matrix, and keys are split
  * so that all compute units are busy. */
-static void cut_keys(const xpu_device_properties *properties, attention_params *p, const matrix_plan *plan) {
+static void split_keys(const xpu_device_properties *properties, attention_params *p,
+                       const matrix_plan *plan) {
     const int64_t units = (int64_t)properties->gpu_subslice_count;
-    const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, ATTENTION_SLICES);
-    const int64_t groups =
-        divided_up(p->queries * p->packed, tile_of(plan)) * (p->heads / p->packed) * p->batch;
-    const int64_t most = divided_up(p->keys, plan->shared ? group_step(plan) : 4 * plan->step),
-                  wanted = (plan->shared       ? 4
-                            : plan->teams == 1 ? 8
-                                               : 2) *
+    const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, ATTENTION_SPLIT_KV);
+    const int64_t groups = div_up(p->queries * p->packed, tile_of(plan)) * (p->heads / p->packed) * p->batch;
+    const int64_t most = div_up(p->keys, plan->shared ? group_step(plan) : 4 * plan->step),
+                  wanted = (plan->shared           ? 4
+                            : plan->subgroups == 1 ? 8
+                                                   : 2) *
                            units;
     /* Those of a shared tile all run at once, the same number on each unit. */
-    int64_t slices = plan->shared && groups <= wanted ? wanted / groups : divided_up(wanted, groups);
-    if ((plan->teams > 1 || plan->shared) && groups >= units)
+    int64_t slices = plan->shared && groups <= wanted ? wanted / groups : div_up(wanted, groups);
+    if ((plan->subgroups > 1 || plan->shared) && groups >= units)
         slices = 1; /* the sums' way to memory and back costs more */
-    if (plan->shared && slices > JOINED_MOST && divided_up(units, groups) <= JOINED_MOST)
-        slices = JOINED_MOST;
+    if (plan->shared && slices > MAX_FUSED && div_up(units, groups) <= MAX_FUSED) slices = MAX_FUSED;
     if (slices > most) slices = most;
     if (pinned < SLICES_MOST) slices = pinned;
     if (slices <= 1) return;
-    p->slice = rounded_up(divided_up(p->keys, slices), group_step(plan));
-    p->slices = divided_up(p->keys, p->slice);
+    p->slice = align_up(div_up(p->keys, slices), group_step(plan));
+    p->slices = div_up(p->keys, p->slice);
 }
 
 /* Can a kernel read 16 elements of any row at once, and nothing beside? */
-static bool reads_sixteens(const xpu_tensor *t) { return t->stride[3] == 1 && t->size[3] % 16 == 0; }
+static bool reads_vector16(const xpu_tensor *t) { return t->stride[3] == 1 && t->size[3] % 16 == 0; }
 
 /* attention_host.cl: CPUs without a host library for attention. */
 enum { HOST_BAND = 48, HOST_DEPTH = 256, HOST_LOCAL = 176 << 10 }; /* kernels/attention/attention_host.cl */
-static bool is_for_host(const xpu_device_properties *properties, const xpu_attention *args) {
+static bool suits_host_kernel(const xpu_device_properties *properties, const xpu_attention *args) {
     const xpu_dtype bias = args->bias ? args->bias->dtype : XPU_FLOAT32;
     const int64_t depth = args->query->size[3], value_depth = args->value->size[3];
-    return properties->type == XPU_DEVICE_CPU && plans_for_processor(properties) &&
+    return properties->type == XPU_DEVICE_CPU && uses_cpu_policy(properties) &&
            properties->local_mem_size >= HOST_LOCAL && !is_banded(args) && args->dropout <= 0 && depth > 0 &&
            depth <= HOST_DEPTH && value_depth > 0 && value_depth <= HOST_DEPTH &&
            (bias == XPU_BOOL || bias == XPU_FLOAT32 || bias == XPU_FLOAT16 || bias == XPU_BFLOAT16);
 }
 
-static xpu_status attend_on_host(xpu_stream *stream, const xpu_device_properties *properties,
-                                 const xpu_attention *args, attention_params *p) {
+static xpu_status attention_on_host(xpu_stream *stream, const xpu_device_properties *properties,
+                                    const xpu_attention *args, attention_params *p) {
     if (p->queries < HOST_ROWS) p->packed = p->heads / p->key_heads;
     const int64_t rows = p->queries * p->packed, sets = p->heads / p->packed * p->batch;
     matrix_plan plan = plain;
     plan.rows = host_rows_of(rows);
     /* For few rows, packing a key costs more than its products. */
-    plan.direct = rows < HOST_ROWS && reads_sixteens(args->key) && reads_sixteens(args->value);
+    plan.direct = rows < HOST_ROWS && reads_vector16(args->key) && reads_vector16(args->value);
     /* Several groups per core, but every group packs all keys. */
-    const int64_t wanted = divided_up(4 * (int64_t)properties->max_compute_units, sets);
-    const int64_t most = divided_up(rows, 2 * HOST_ROWS), bands = wanted < most ? wanted : most;
-    int64_t band = rounded_up(divided_up(rows, bands), plan.rows);
+    const int64_t wanted = div_up(4 * (int64_t)properties->max_compute_units, sets);
+    const int64_t most = div_up(rows, 2 * HOST_ROWS), bands = wanted < most ? wanted : most;
+    int64_t band = align_up(div_up(rows, bands), plan.rows);
     if (band > HOST_BAND) band = HOST_BAND / plan.rows * plan.rows;
     p->slice = band;
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, KERNEL_HOST, &plan, &kernel));
     const xpu_range range = {
         .dims = 1,
-        .groups = {(size_t)(divided_up(rows, band) * sets)},
+        .groups = {(size_t)(div_up(rows, band) * sets)},
         .local = {1},
         .work = (uint64_t)(rows * sets) * (uint64_t)p->keys * (uint64_t)(p->depth + p->value_depth) / 8 + 1};
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
@@ -400,19 +404,19 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
     const xpu_tensor *const read[] = {args->query, args->key, args->value, NULL};
     const xpu_tensor *const written[] = {args->out, NULL};
     matrix_plan plan = plan_for(properties, is_banded(args), &p, read, written, true);
-    if (plan.unit == MATRIX_UNIT_NONE && is_for_host(properties, args))
-        return attend_on_host(stream, properties, args, &p);
+    if (plan.unit == MATRIX_UNIT_NONE && suits_host_kernel(properties, args))
+        return attention_on_host(stream, properties, args, &p);
     if (plan.unit == MATRIX_UNIT_NONE) return launch(stream, args, KERNEL_FORWARD, &plan, &p);
-    if (!is_banded(args)) cut_keys(properties, &p, &plan);
+    if (!is_banded(args)) split_keys(properties, &p, &plan);
     if (p.slices == 1) return launch(stream, args, KERNEL_FORWARD, &plan, &p);
 
     void *partial = NULL;
     const size_t sums = (size_t)(p.slices * p.batch * p.heads * p.queries);
     const size_t elements = sums * (size_t)PARTIAL_PITCH(p.value_depth);
     const int64_t each =
-        divided_up(p.queries * p.packed, tile_of(&plan)) * (p.heads / p.packed) * p.batch; /* of a slice */
+        div_up(p.queries * p.packed, tile_of(&plan)) * (p.heads / p.packed) * p.batch; /* of a slice */
     plan.sliced = 1;
-    if (plan.unit == MATRIX_UNIT_PTX && p.slices <= JOINED_MOST && each <= XPU_WORKSPACE_COUNTERS) {
+    if (plan.unit == MATRIX_UNIT_PTX && p.slices <= MAX_FUSED && each <= XPU_WORKSPACE_COUNTERS) {
         uint32_t *counters;
         XPU_TRY(xpu_workspace_counters(stream, &counters));
         p.counters = XPU_ADDR(counters);
@@ -423,12 +427,12 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
     p.partial_sums = p.partial + elements * sizeof(float);
     xpu_status status = launch(stream, args, KERNEL_FORWARD, &plan, &p);
     if (status == XPU_SUCCESS && plan.sliced == 1) status = launch(stream, args, KERNEL_FINISH, &plan, &p);
-    return workspace_done(partial, status);
+    return workspace_release(partial, status);
 }
 
 /* bias = the sums of its slices, which lie without gaps. */
-static xpu_status sum_slices(xpu_stream *stream, const void *partial, int64_t slices,
-                             const xpu_tensor *bias) {
+static xpu_status sum_partials(xpu_stream *stream, const void *partial, int64_t slices,
+                               const xpu_tensor *bias) {
     xpu_iter iter = {.outputs = 1, .inputs = 1, .dims = 5};
     iter.operand[0] = (xpu_operand){.data = bias->data, .dtype = bias->dtype};
     iter.operand[1] = (xpu_operand){.data = (void *)partial, .dtype = XPU_FLOAT32};
@@ -455,16 +459,16 @@ static xpu_status grad_bias(xpu_stream *stream, const xpu_device_properties *pro
     const int64_t sets = p.batch / bias->size[0] * (p.heads / bias->size[1]);
     const int64_t all = sets * (bias->size[2] < p.queries ? tiles(p.queries, TILE) : 1) *
                         (bias->size[3] < p.keys ? tiles(p.keys, TILE) : 1);
-    p.slice = divided_up(all, product_slices(properties, bias_tiles(&p), all * TILE, results));
-    p.slices = all > 0 ? divided_up(all, p.slice) : 1;
+    p.slice = div_up(all, product_split_count(properties, bias_tiles(&p), all * TILE, results));
+    p.slices = all > 0 ? div_up(all, p.slice) : 1;
     if (p.slices == 1) return launch(stream, args, KERNEL_GRAD_BIAS, &plain, &p);
 
     void *partial = NULL;
     XPU_TRY(xpu_workspace_take(stream, (size_t)(p.slices * results) * sizeof(float), &partial));
     p.partial = XPU_ADDR(partial);
     xpu_status status = launch(stream, args, KERNEL_GRAD_BIAS, &plain, &p);
-    if (status == XPU_SUCCESS) status = sum_slices(stream, partial, p.slices, bias);
-    return workspace_done(partial, status);
+    if (status == XPU_SUCCESS) status = sum_partials(stream, partial, p.slices, bias);
+    return workspace_release(partial, status);
 }
 
 /* Those of the queries, and of the keys and values. */
@@ -485,7 +489,7 @@ static xpu_status grad_operands(xpu_stream *stream, const xpu_device_properties 
         matrix_plan values = plan;
         values.grads = 1;
         if (plan.unit == MATRIX_UNIT_XMX8)
-            values.together = 2, values.rows = 8, values.step = 32; /* whose halves the two teams have */
+            values.together = 2, values.rows = 8, values.step = 32; /* whose halves the two subgroups have */
         status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &values, p);
         plan.grads = 2;
     }
@@ -531,7 +535,7 @@ xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
     if (status == XPU_SUCCESS && grad->bias) status = grad_bias(stream, properties, args, &p, grad->bias);
     if (status == XPU_SUCCESS && (grad->query || grad->key))
         status = grad_operands(stream, properties, args, grad, &p);
-    return workspace_done(delta, status);
+    return workspace_release(delta, status);
 }
 
 xpu_status xpu_split_heads(xpu_stream *stream, const xpu_split_heads_args *args) {
@@ -557,12 +561,12 @@ xpu_status xpu_split_heads(xpu_stream *stream, const xpu_split_heads_args *args)
     kernel_spec spec;
     spec_begin(&spec, FAMILY_HEADS);
     spec_dtype(&spec, "T", args->dtype);
-    spec_number(&spec, "LANES", lanes, 16);
-    spec_follows_flag(&spec, "FP64", args->dtype == XPU_FLOAT64);
+    spec_int(&spec, "LANES", lanes, 16);
+    spec_option_flag(&spec, "FP64", args->dtype == XPU_FLOAT64);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "heads.cl", "split_heads", &kernel, "split_heads %s",
-                               dtype_token(args->dtype)));
+        XPU_TRY(kernel_from_file(device, &spec, "heads.cl", "split_heads", &kernel, "split_heads %s",
+                                 dtype_token(args->dtype)));
     const xpu_range range = {1,
                              {(size_t)params.rows},
                              {(size_t)lanes},

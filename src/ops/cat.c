@@ -61,16 +61,16 @@ static tiling tiling_of(const xpu_device_properties *properties, int64_t rows, i
 static xpu_status kernel_for(int device, const tiling *t, xpu_kernel **kernel) {
     kernel_spec spec;
     spec_begin(&spec, FAMILY_CAT);
-    spec_number(&spec, "E", t->element, 16);
-    spec_number(&spec, "TX", t->x, 32);
-    spec_number(&spec, "TY", t->y, 32);
+    spec_int(&spec, "E", t->element, 16);
+    spec_int(&spec, "TX", t->x, 32);
+    spec_int(&spec, "TY", t->y, 32);
     spec_bool(&spec, "TALL", t->tall);
-    spec_number(&spec, "BLOCK", t->block, 32);
+    spec_int(&spec, "BLOCK", t->block, 32);
     spec_flag(&spec, "BANDS", t->band > 0);
     spec_bool(&spec, "INLINE", t->in_params);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "cat.cl", "cat", kernel, "cat %d bytes", t->element);
+    return kernel_from_file(device, &spec, "cat.cl", "cat", kernel, "cat %d bytes", t->element);
 }
 
 static int64_t groups_for(const tiling *t, int64_t rows, int64_t columns) {
@@ -114,7 +114,7 @@ static void join_bytes(const void *of, int64_t begin, int64_t left) {
 static xpu_status join(xpu_stream *stream, const void *context) {
     (void)stream;
     const joined *j = context;
-    host_move(j->rows * j->bytes, join_bytes, j);
+    host_move_shared(j->rows * j->bytes, join_bytes, j);
     return XPU_SUCCESS;
 }
 
@@ -127,14 +127,15 @@ static int join_accesses(const void *of, xpu_access *accesses) {
 }
 
 /* Without a host thread pool a kernel is better: it has the driver's threads. */
-static bool is_joined_here(const xpu_device_properties *properties, int64_t rows, int64_t bytes, int count) {
+static bool is_merged_in_kernel(const xpu_device_properties *properties, int64_t rows, int64_t bytes,
+                                int count) {
     if (properties->memory != XPU_MEMORY_HOST) return false;
-    const bool is_short = rows * count <= TUNED(true, JOINED_HERE) && rows * bytes < WORTH_SHARING;
-    return is_short || (bytes >= count * (int64_t)LONG_PIECE && xpu_get_host_team());
+    const bool is_short = rows * count <= TUNED(true, CAT_ON_CALLER) && rows * bytes < MIN_SHARED_BYTES;
+    return is_short || (bytes >= count * (int64_t)LONG_PIECE && xpu_get_host_thread_pool());
 }
 
-static xpu_status join_here(xpu_stream *stream, void *out, int64_t rows, int64_t row_size, int64_t bytes,
-                            const xpu_cat_input *inputs, int count) {
+static xpu_status merge_in_kernel(xpu_stream *stream, void *out, int64_t rows, int64_t row_size,
+                                  int64_t bytes, const xpu_cat_input *inputs, int count) {
     joined j = {.out = out, .rows = rows, .row_size = row_size, .bytes = bytes, .count = count};
     memcpy(j.input, inputs, (size_t)count * sizeof *inputs);
     return xpu_host_call(stream, "cat", join, &j, offsetof(joined, input) + (size_t)count * sizeof *inputs,
@@ -156,8 +157,8 @@ static xpu_status portion(xpu_stream *stream, void *out, int64_t rows, int64_t r
         bytes += inputs[i].row_size;
         if (inputs[i].row_size > longest) longest = inputs[i].row_size;
     }
-    if (is_joined_here(properties, rows, bytes, count))
-        return join_here(stream, out, rows, row_size, bytes, inputs, count);
+    if (is_merged_in_kernel(properties, rows, bytes, count))
+        return merge_in_kernel(stream, out, rows, row_size, bytes, inputs, count);
     tiling t = tiling_of(properties, rows, row_size, longest,
                          element_of(bits, properties->type == XPU_DEVICE_CPU ? 8 : 16));
     xpu_kernel *kernel;

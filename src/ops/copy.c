@@ -72,7 +72,13 @@ static void widen(xpu_iter *iter) {
 
 /* --- layouts on CPUs --- */
 
-typedef enum copy_kind { COPY_TURNED, COPY_WEAVE, COPY_UNWEAVE, COPY_ROWS, COPY_STRIDED } copy_kind;
+typedef enum copy_kind {
+    COPY_TRANSPOSED,
+    COPY_INTERLEAVE,
+    COPY_DEINTERLEAVE,
+    COPY_ROWS,
+    COPY_STRIDED
+} copy_kind;
 
 /* The kernel of copy.cl, its constant option, and the second dimension of the plane. */
 typedef struct copy_plan {
@@ -80,7 +86,7 @@ typedef struct copy_plan {
     int constant, dim;
 } copy_plan;
 
-#define LONGEST_WOVEN 8 /* most elements of an interleaved row */
+#define LONGEST_INTERLEAVED 8 /* most elements of an interleaved row */
 #define BLOCK_BYTES 16384
 
 /* The second dimension of the plane: the source's fastest one, because prefetching reads matters more than
@@ -99,11 +105,11 @@ static copy_plan plan_copy(const xpu_iter *iter, int64_t size) {
     for (int d = 1; d < iter->dims; d++) {
         if (length[d] > length[longest]) longest = d;
         if (to->stride[0] != size || from->stride[d] != size) continue;
-        if (length[0] >= tile && length[d] >= tile) return (copy_plan){COPY_TURNED, 0, d};
-        if (length[0] <= LONGEST_WOVEN && to->stride[d] == length[0] * size)
-            return (copy_plan){COPY_WEAVE, (int)length[0], d};
-        if (length[d] <= LONGEST_WOVEN && from->stride[0] == length[d] * size)
-            return (copy_plan){COPY_UNWEAVE, (int)length[d], d};
+        if (length[0] >= tile && length[d] >= tile) return (copy_plan){COPY_TRANSPOSED, 0, d};
+        if (length[0] <= LONGEST_INTERLEAVED && to->stride[d] == length[0] * size)
+            return (copy_plan){COPY_INTERLEAVE, (int)length[0], d};
+        if (length[d] <= LONGEST_INTERLEAVED && from->stride[0] == length[d] * size)
+            return (copy_plan){COPY_DEINTERLEAVE, (int)length[d], d};
     }
     copy_plan plan = {COPY_STRIDED, 0, iter->dims > 1 && length[1] >= 8 ? 1 : longest};
     if (to->stride[0] != size) return plan;
@@ -117,25 +123,25 @@ static copy_plan plan_copy(const xpu_iter *iter, int64_t size) {
     return plan;
 }
 
-static inline bool is_woven(const copy_plan *plan) {
-    return plan->kind == COPY_WEAVE || plan->kind == COPY_UNWEAVE;
+static inline bool is_interleaved(const copy_plan *plan) {
+    return plan->kind == COPY_INTERLEAVE || plan->kind == COPY_DEINTERLEAVE;
 }
 
 static xpu_status copy_kernel(int device, const copy_plan *plan, int64_t size, int dims,
                               xpu_kernel **kernel) {
-    static const char *const names[] = {"TURNED", "WEAVE", "UNWEAVE", "ROWS", "STRIDED"};
-    const bool woven = is_woven(plan);
+    static const char *const names[] = {"TRANSPOSED", "INTERLEAVE", "DEINTERLEAVE", "ROWS", "STRIDED"};
+    const bool woven = is_interleaved(plan);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_COPY);
-    spec_number(&spec, "E", size, 8);
-    spec_choice(&spec, "", names, plan->kind, 8);
+    spec_int(&spec, "E", size, 8);
+    spec_enum(&spec, "", names, plan->kind, 8);
     const char *constant = woven ? "K" : "STEP";
-    spec_pack(&spec, constant, (int64_t)plan->constant + 1, 32); /* the step may be -1 */
-    if (woven || plan->constant) spec_follows_number(&spec, constant, plan->constant);
-    spec_number_if(&spec, woven, "DIMS", woven ? dims : 0, 8);
+    spec_key_only(&spec, constant, (int64_t)plan->constant + 1, 32); /* the step may be -1 */
+    if (woven || plan->constant) spec_option_int(&spec, constant, plan->constant);
+    spec_int_if(&spec, woven, "DIMS", woven ? dims : 0, 8);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "copy.cl", "copy", kernel, "copy %d bytes", (int)size);
+    return kernel_from_file(device, &spec, "copy.cl", "copy", kernel, "copy %d bytes", (int)size);
 }
 
 /* --- rows by memcpy --- */
@@ -194,7 +200,7 @@ static void copy_row_bytes(const void *of, int64_t begin, int64_t left) {
 static xpu_status copy_rows(xpu_stream *stream, const void *context) {
     (void)stream;
     const row_copy *c = context;
-    host_move(c->rows * c->row, copy_row_bytes, c);
+    host_move_shared(c->rows * c->row, copy_row_bytes, c);
     return XPU_SUCCESS;
 }
 
@@ -212,13 +218,13 @@ static int row_accesses(const void *of, xpu_access *accesses) {
 }
 
 /* Without a host thread pool a kernel is better: it has the driver's threads. */
-static bool is_for_library(const xpu_device_properties *properties, const xpu_iter *iter, int64_t size) {
+static bool suits_memcpy(const xpu_device_properties *properties, const xpu_iter *iter, int64_t size) {
     const int64_t row = iter->size[0] * size;
-    return properties->memory == XPU_MEMORY_HOST && row >= TUNED(true, ROW_COPIED) &&
-           (xpu_get_host_team() || row * (xpu_iter_numel(iter) / iter->size[0]) < WORTH_SHARING);
+    return properties->memory == XPU_MEMORY_HOST && row >= TUNED(true, ROW_MEMCPY) &&
+           (xpu_get_host_thread_pool() || row * (xpu_iter_numel(iter) / iter->size[0]) < MIN_SHARED_BYTES);
 }
 
-static xpu_status copy_by_library(xpu_stream *stream, const xpu_iter *iter, int64_t size) {
+static xpu_status copy_by_memcpy(xpu_stream *stream, const xpu_iter *iter, int64_t size) {
     const xpu_operand *to = &iter->operand[0], *from = &iter->operand[1];
     row_copy c = {.to = to->data, .from = from->data, .row = iter->size[0] * size, .rows = 1};
     const int first = along_source(iter, size, 1);
@@ -242,8 +248,8 @@ static xpu_status copy_on_host(xpu_stream *stream, const xpu_device_properties *
     const xpu_operand *to = &iter->operand[0], *from = &iter->operand[1];
     int64_t size = (int64_t)xpu_dtype_size(to->dtype);
     copy_plan plan = plan_copy(iter, size);
-    if (plan.kind == COPY_ROWS && is_for_library(properties, iter, size))
-        return copy_by_library(stream, iter, size);
+    if (plan.kind == COPY_ROWS && suits_memcpy(properties, iter, size))
+        return copy_by_memcpy(stream, iter, size);
     struct copy_params p = {.to = XPU_ADDR(to->data), .from = XPU_ADDR(from->data), .batch = 1};
     for (int d = 0; d < 2; d++) {
         int of = d ? plan.dim : 0;
@@ -264,13 +270,13 @@ static xpu_status copy_on_host(xpu_stream *stream, const xpu_device_properties *
     XPU_TRY(copy_kernel(xpu_stream_device(stream), &plan, size, (int)p.dims, &kernel));
     uint64_t count = p.plane[0] * p.plane[1] * p.batch;
     xpu_range range = {3, {1, 1, p.batch}, {1, 1, 1}, count};
-    if (is_woven(&plan)) {
-        uint64_t length = p.plane[plan.kind == COPY_WEAVE];
+    if (is_interleaved(&plan)) {
+        uint64_t length = p.plane[plan.kind == COPY_INTERLEAVE];
         range.local[0] = at_most(parts(length, 16) * 16, 1024);
         range.groups[0] = parts(length, range.local[0]);
-        return xpu_launch_listed(stream, kernel, &range, &p, sizeof p, iter_accesses, iter);
+        return xpu_launch_with_accesses(stream, kernel, &range, &p, sizeof p, iter_accesses, iter);
     }
-    if (plan.kind == COPY_TURNED) {
+    if (plan.kind == COPY_TRANSPOSED) {
         /* long in the source, so that its rows are read sequentially; one vector wide in the target */
         p.block[0] = size == 1 ? 32 : (uint64_t)(size == 8 ? 8 : 16);
         p.block[1] = 1024;
@@ -281,7 +287,7 @@ static xpu_status copy_on_host(xpu_stream *stream, const xpu_device_properties *
         p.block[1] = at_most(p.plane[1], parts(block, p.block[0]));
     }
     for (int d = 0; d < 2; d++) range.groups[d] = parts(p.plane[d], p.block[d]);
-    return xpu_launch_listed(stream, kernel, &range, &p, sizeof p, iter_accesses, iter);
+    return xpu_launch_with_accesses(stream, kernel, &range, &p, sizeof p, iter_accesses, iter);
 }
 
 xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter) {
@@ -290,14 +296,14 @@ xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter) {
                        iter->outputs, iter->inputs);
     const xpu_operand *to = &iter->operand[0], *from = &iter->operand[1];
     xpu_iter own;
-    if (iter->dims > 1 && iter_can_coalesce(iter)) {
+    if (iter->dims > 1 && iter_has_mergeable_dims(iter)) {
         copy_iter(&own, iter);
         xpu_iter_coalesce(&own);
         iter = &own;
     }
     if (from->data && to->dtype == from->dtype) {
         size_t size = xpu_dtype_size(to->dtype);
-        if (size == 0) return op_lacks("copy", to->dtype, NULL);
+        if (size == 0) return op_unsupported_dtype("copy", to->dtype, NULL);
         if (contiguous(iter))
             return to->data == from->data
                        ? XPU_SUCCESS
@@ -357,8 +363,8 @@ xpu_status xpu_fill(xpu_stream *stream, const xpu_iter *iter, const xpu_scalar *
                        iter->outputs, iter->inputs);
     const xpu_operand *to = &iter->operand[0];
     xpu_iter own;
-    if (dtype_class(to->dtype) == DTYPE_CLASS_PACKED) return op_lacks("fill", to->dtype, NULL);
-    if (iter->dims > 1 && iter_can_coalesce(iter)) {
+    if (dtype_class(to->dtype) == DTYPE_CLASS_PACKED) return op_unsupported_dtype("fill", to->dtype, NULL);
+    if (iter->dims > 1 && iter_has_mergeable_dims(iter)) {
         copy_iter(&own, iter);
         xpu_iter_coalesce(&own);
         iter = &own;

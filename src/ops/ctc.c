@@ -3,7 +3,7 @@
 
 #include "kernels/ctc.h"
 #include "ops/kernel.h"
-#include "ops/team.h"
+#include "ops/row_group.h"
 
 #define MOST_LANES 256 /* of the work-group of a batch entry */
 #define GRAD_LANES 64
@@ -16,21 +16,21 @@ static xpu_status get_kernel(xpu_stream *stream, const xpu_ctc *args, ctc_kernel
     const int device = xpu_stream_device(stream);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_CTC);
-    team_spec(&spec, (team){.lanes = lanes}, args->dtype);
+    row_group_spec(&spec, (row_group){.lanes = lanes}, args->dtype);
     spec_dtype(&spec, "T", args->dtype);
     spec_dtype(&spec, "TARGET", args->target_dtype);
-    spec_choice(&spec, "BUILD_", names, which, 4);
+    spec_enum(&spec, "BUILD_", names, which, 4);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "ctc.cl", names[which], kernel, "%s %s", names[which],
-                          dtype_token(args->dtype));
+    return kernel_from_file(device, &spec, "ctc.cl", names[which], kernel, "%s %s", names[which],
+                            dtype_token(args->dtype));
 }
 
 static xpu_status describe(xpu_stream *stream, const xpu_ctc *args, ctc_params *p) {
     const xpu_device_properties *device;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &device));
     if (args->dtype != XPU_FLOAT32 && !(args->dtype == XPU_FLOAT64 && device->has_fp64))
-        return op_lacks("ctc_loss", args->dtype, device);
+        return op_unsupported_dtype("ctc_loss", args->dtype, device);
     if (args->target_dtype != XPU_INT32 && args->target_dtype != XPU_INT64)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "ctc_loss: targets of dtype %s",
                        xpu_dtype_name(args->target_dtype));
@@ -59,7 +59,7 @@ static xpu_status walk(xpu_stream *stream, const xpu_ctc *args, ctc_kernel which
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(stream, args, which, lanes, &kernel));
     const uint64_t work = (uint64_t)(args->batch * (args->time + 1) * p->states) * 32;
-    const xpu_range range = team_range((team){.lanes = lanes}, (uint64_t)args->batch, work);
+    const xpu_range range = row_group_range((row_group){.lanes = lanes}, (uint64_t)args->batch, work);
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
@@ -96,8 +96,8 @@ static xpu_status gradients(xpu_stream *stream, const xpu_ctc *args, const ctc_p
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(stream, args, CTC_GRAD, GRAD_LANES, &kernel));
     const uint64_t steps = (uint64_t)(args->batch * args->time);
-    const xpu_range range =
-        team_range((team){.lanes = GRAD_LANES}, steps, steps * (uint64_t)(args->labels + 4 * p->states) * 8);
+    const xpu_range range = row_group_range((row_group){.lanes = GRAD_LANES}, steps,
+                                            steps * (uint64_t)(args->labels + 4 * p->states) * 8);
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
@@ -116,5 +116,5 @@ xpu_status xpu_ctc_backward(xpu_stream *stream, const xpu_ctc *args, const void 
     XPU_TRY(xpu_workspace_take(stream, beta_bytes + link_bytes, &workspace));
     p.beta = XPU_ADDR(workspace);
     p.links = p.beta + beta_bytes;
-    return workspace_done(workspace, gradients(stream, args, &p));
+    return workspace_release(workspace, gradients(stream, args, &p));
 }

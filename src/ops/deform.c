@@ -3,7 +3,7 @@
 
 #include "kernel.h"
 #include "kernels/deform.h"
-#include "team.h"
+#include "row_group.h"
 
 enum { COLUMNS, GRAD_IMAGE, GRAD_OFFSET };
 
@@ -34,13 +34,13 @@ static xpu_status run(xpu_stream *stream, int which, const xpu_deform *args, def
     kernel_spec spec;
     spec_begin(&spec, FAMILY_DEFORM);
     spec_dtype(&spec, "T", args->dtype);
-    spec_follows(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
-    spec_follows_flag(&spec, "ACC_IS_DOUBLE", args->dtype == XPU_FLOAT64);
-    spec_choice(&spec, "BUILD_", names, which, 2);
+    spec_option(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
+    spec_option_flag(&spec, "ACC_IS_DOUBLE", args->dtype == XPU_FLOAT64);
+    spec_enum(&spec, "BUILD_", names, which, 2);
     xpu_kernel *kernel = kernel_find(index, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(index, &spec, "deform.cl", names[which], &kernel, "%s %s", names[which],
-                               dtype_token(args->dtype)));
+        XPU_TRY(kernel_from_file(index, &spec, "deform.cl", names[which], &kernel, "%s %s", names[which],
+                                 dtype_token(args->dtype)));
     const xpu_range range = {.dims = 1,
                              .groups = {((size_t)total + 63) / 64},
                              .local = {64},

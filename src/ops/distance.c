@@ -19,15 +19,15 @@ static xpu_status get_kernel(int device, const xpu_distance *args, bool backward
     kernel_spec spec;
     spec_begin(&spec, FAMILY_DISTANCE);
     spec_dtype(&spec, "T", args->dtype);
-    spec_choice(&spec, "NORM_", norms, norm, 4);
+    spec_enum(&spec, "NORM_", norms, norm, 4);
     spec_flag(&spec, "PAIRS", args->pairs);
     spec_flag(&spec, "ROWS", rows);
-    spec_pack(&spec, "backward", backward, 1);
-    spec_follows(&spec, "BUILD_", name);
+    spec_key_only(&spec, "backward", backward, 1);
+    spec_option(&spec, "BUILD_", name);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "distance.cl", name, kernel, "%s %s %s", name, norms[norm],
-                          dtype_token(args->dtype));
+    return kernel_from_file(device, &spec, "distance.cl", name, kernel, "%s %s %s", name, norms[norm],
+                            dtype_token(args->dtype));
 }
 
 static xpu_status describe(xpu_stream *stream, const xpu_distance *args, distance_params *p) {
@@ -35,7 +35,7 @@ static xpu_status describe(xpu_stream *stream, const xpu_distance *args, distanc
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &device));
     const bool wide = args->dtype == XPU_FLOAT64;
     if (args->dtype != XPU_FLOAT32 && !(wide && device->has_fp64))
-        return op_lacks(args->pairs ? "pdist" : "cdist", args->dtype, device);
+        return op_unsupported_dtype(args->pairs ? "pdist" : "cdist", args->dtype, device);
     if (!(args->p >= 0) || (args->pairs && args->rows1 != args->rows2))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "distance: p = %g, %lld and %lld rows", args->p,
                        (long long)args->rows1, (long long)args->rows2);

@@ -5,7 +5,7 @@
 
 #include "kernels/embedding.h"
 #include "ops/kernel.h"
-#include "ops/team.h"
+#include "ops/row_group.h"
 #include "xpu/trace.h"
 
 #define LANES 256        /* GPU: of a work-group */
@@ -31,7 +31,7 @@ static bool divides(int64_t pack, size_t size, const void *address) {
 
 static shape shape_for(const xpu_device_properties *device, const xpu_bags *args, const void *first,
                        const void *second) {
-    if (plans_for_processor(device)) {
+    if (uses_cpu_policy(device)) {
         shape s = {1, 1, HOST_PACK, false};
         while (args->width % s.pack) s.pack /= 2;
         return s.pack == 1 ? (shape){HOST_FEATURES, 1, 1, false} : s;
@@ -56,18 +56,19 @@ static xpu_status get_kernel(int device, int which, bool maximum, const xpu_bags
     spec_begin(&spec, FAMILY_EMBEDDING);
     spec_dtype(&spec, "T", args->dtype);
     spec_dtype(&spec, "I", args->index_dtype);
-    spec_follows(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
-    spec_number(&spec, "FEATURES", s->features, 16);
-    spec_number(&spec, "ROWS", s->rows, 16);
-    spec_number(&spec, "PACK", s->pack, 8);
-    spec_follows(&spec, "BITS=", pack_type(s->pack, args->dtype));
-    spec_choice(&spec, "BUILD_", parts, which, 8);
+    spec_option(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
+    spec_int(&spec, "FEATURES", s->features, 16);
+    spec_int(&spec, "ROWS", s->rows, 16);
+    spec_int(&spec, "VECTOR_SIZE", s->pack, 8);
+    spec_option(&spec, "BITS=", vector_type(s->pack, args->dtype));
+    spec_enum(&spec, "BUILD_", parts, which, 8);
     spec_flag(&spec, "MAX", maximum);
     spec_flag(&spec, "SHARED", s->shared);
-    spec_follows_flag(&spec, "BY_ELEMENT", s->pack > 1 && s->features == 1 && s->rows == 1);
+    spec_option_flag(&spec, "BY_ELEMENT", s->pack > 1 && s->features == 1 && s->rows == 1);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "embedding.cl", names[which], kernel, "%s %s", names[which], token);
+    return kernel_from_file(device, &spec, "embedding.cl", names[which], kernel, "%s %s", names[which],
+                            token);
 }
 
 static xpu_status check(const xpu_device_properties *device, const xpu_bags *args) {
@@ -90,8 +91,8 @@ static xpu_range range_for(const shape *s, int64_t groups, int64_t width, int64_
 }
 
 xpu_status xpu_bag_forward(xpu_stream *stream, xpu_bag_mode mode, const xpu_bags *args, const void *weight,
-                           const void *indices, const void *offsets, const void *given, void *out, void *bag,
-                           void *sizes, void *chosen, xpu_fault *fault) {
+                           const void *indices, const void *offsets, const void *sample_weights, void *out,
+                           void *bag, void *sizes, void *max_indices, xpu_fault *fault) {
     const int index = xpu_stream_device(stream);
     const xpu_device_properties *device;
     XPU_TRY(xpu_device_get_properties(index, &device));
@@ -115,17 +116,17 @@ xpu_status xpu_bag_forward(xpu_stream *stream, xpu_bag_mode mode, const xpu_bags
         .weight = XPU_ADDR(weight),
         .indices = XPU_ADDR(indices),
         .offsets = XPU_ADDR(offsets),
-        .given = XPU_ADDR(given),
+        .sample_weights = XPU_ADDR(sample_weights),
         .out = XPU_ADDR(out),
         .bag = XPU_ADDR(bag),
         .sizes = XPU_ADDR(sizes),
-        .chosen = XPU_ADDR(chosen),
+        .max_indices = XPU_ADDR(max_indices),
         .rows = args->rows,
         .count = args->count,
         .bags = args->bags,
-        .left_out = args->left_out,
+        .padding_index = args->padding_index,
         .row_stride = args->row_stride,
-        .given_stride = args->given_stride,
+        .sample_weight_stride = args->sample_weight_stride,
         .width = (uint32_t)args->width,
         .splits = (uint32_t)splits,
         .last_is_end = args->last_is_end,
@@ -141,8 +142,8 @@ xpu_status xpu_bag_forward(xpu_stream *stream, xpu_bag_mode mode, const xpu_bags
         const size_t places = maximum ? elements * sizeof(int64_t) : 0;
         XPU_TRY(xpu_workspace_take(stream, tasks * sizeof(int64_t) + places + sums, &memory));
         p.part_counts = XPU_ADDR(memory);
-        p.part_places = p.part_counts + tasks * sizeof(int64_t);
-        p.parts = p.part_places + places;
+        p.part_positions = p.part_counts + tasks * sizeof(int64_t);
+        p.parts = p.part_positions + places;
     }
     xpu_fault *place = NULL;
     xpu_status status = fault ? xpu_fault_watch(stream, &place) : XPU_SUCCESS;
@@ -158,11 +159,12 @@ xpu_status xpu_bag_forward(xpu_stream *stream, xpu_bag_mode mode, const xpu_bags
         status = xpu_launch(stream, finish, &range, &p, sizeof p);
     }
     if (status == XPU_SUCCESS && fault) xpu_fault_take(stream, place, fault);
-    return workspace_done(memory, status);
+    return workspace_release(memory, status);
 }
 
-xpu_status xpu_bag_weights(xpu_stream *stream, const xpu_bags *args, const void *grad, const void *weight,
-                           const void *indices, const void *bag, void *out, xpu_fault *fault) {
+xpu_status xpu_bag_weights_backward(xpu_stream *stream, const xpu_bags *args, const void *grad,
+                                    const void *weight, const void *indices, const void *bag, void *out,
+                                    xpu_fault *fault) {
     const int index = xpu_stream_device(stream);
     const xpu_device_properties *device;
     XPU_TRY(xpu_device_get_properties(index, &device));
@@ -184,7 +186,7 @@ xpu_status xpu_bag_weights(xpu_stream *stream, const xpu_bags *args, const void 
         .rows = args->rows,
         .count = args->count,
         .bags = args->bags,
-        .left_out = args->left_out,
+        .padding_index = args->padding_index,
         .row_stride = args->row_stride,
         .width = (uint32_t)args->width,
     };
@@ -194,9 +196,9 @@ xpu_status xpu_bag_weights(xpu_stream *stream, const xpu_bags *args, const void 
     return XPU_SUCCESS;
 }
 
-xpu_status xpu_rows_gradient(xpu_stream *stream, const xpu_bags *args, const void *grad, const void *keys,
-                             const int64_t *places, const void *bag, const void *sizes, const void *given,
-                             bool by_frequency, void *out) {
+xpu_status xpu_embedding_backward(xpu_stream *stream, const xpu_bags *args, const void *grad,
+                                  const void *keys, const int64_t *places, const void *bag, const void *sizes,
+                                  const void *sample_weights, bool by_frequency, void *out) {
     const int index = xpu_stream_device(stream);
     const xpu_device_properties *device;
     XPU_TRY(xpu_device_get_properties(index, &device));
@@ -220,15 +222,15 @@ xpu_status xpu_rows_gradient(xpu_stream *stream, const xpu_bags *args, const voi
         .places = XPU_ADDR(places),
         .bag = XPU_ADDR(bag),
         .sizes = XPU_ADDR(sizes),
-        .given = XPU_ADDR(given),
+        .sample_weights = XPU_ADDR(sample_weights),
         .out = XPU_ADDR(out),
         .heads = XPU_ADDR(memory),
         .tails = XPU_ADDR(memory) + bytes,
         .watch = {XPU_ADDR(place), XPU_ADDR("embedding_backward")},
         .rows = args->rows,
         .count = args->count,
-        .left_out = args->left_out,
-        .given_stride = args->given_stride,
+        .padding_index = args->padding_index,
+        .sample_weight_stride = args->sample_weight_stride,
         .chunk = chunk,
         .chunks = chunks,
         .width = (uint32_t)args->width,
@@ -241,5 +243,5 @@ xpu_status xpu_rows_gradient(xpu_stream *stream, const xpu_bags *args, const voi
         status = xpu_launch(stream, finish, &range, &p, sizeof p);
     }
     if (status == XPU_SUCCESS) status = xpu_fault_raise(stream, place);
-    return workspace_done(memory, status);
+    return workspace_release(memory, status);
 }

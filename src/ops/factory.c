@@ -42,7 +42,7 @@ static xpu_status series(xpu_stream *stream, int which, xpu_dtype dtype, void *o
                          double base) {
     char class = dtype_class(dtype);
     if (!dtype_is_ordered(dtype) || class == DTYPE_CLASS_BOOL)
-        return op_lacks(series_name[which], dtype, NULL);
+        return op_unsupported_dtype(series_name[which], dtype, NULL);
     if (count <= 0) return XPU_SUCCESS;
 
     int device = xpu_stream_device(stream);
@@ -54,16 +54,16 @@ static xpu_status series(xpu_stream *stream, int which, xpu_dtype dtype, void *o
     const char *spacing = wide_spacing ? "double" : "float";
     kernel_spec spec;
     spec_begin(&spec, FAMILY_FACTORY);
-    spec_pack(&spec, "which", which, 8);
+    spec_key_only(&spec, "which", which, 8);
     spec_dtype(&spec, "T", dtype);
-    spec_follows(&spec, "C=", integer ? "long" : spacing);
-    spec_follows(&spec, "S=", spacing);
-    spec_follows_flag(&spec, "INTEGER", integer);
-    spec_follows_flag(&spec, "WIDE", wide_spacing);
+    spec_option(&spec, "C=", integer ? "long" : spacing);
+    spec_option(&spec, "S=", spacing);
+    spec_option_flag(&spec, "INTEGER", integer);
+    spec_option_flag(&spec, "WIDE", wide_spacing);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "factory.cl", series_name[which], &kernel, "%s %s",
-                               series_name[which], dtype_token(dtype)));
+        XPU_TRY(kernel_from_file(device, &spec, "factory.cl", series_name[which], &kernel, "%s %s",
+                                 series_name[which], dtype_token(dtype)));
     series_params params = {.out = XPU_ADDR(out), .count = count, .base = float_bits(base, wide_spacing)};
     if (integer) {
         params.start = (uint64_t)as_int64(start);
@@ -133,11 +133,12 @@ xpu_status xpu_triangle(xpu_stream *stream, const xpu_tensor *in, const xpu_tens
         [1] = "uchar", [2] = "ushort", [4] = "uint", [8] = "ulong", [16] = "ulong2"};
     kernel_spec spec;
     spec_begin(&spec, FAMILY_FACTORY);
-    spec_pack(&spec, "which", TRIANGLE, 8);
-    spec_choice(&spec, "E=", word, (int64_t)size, 8);
+    spec_key_only(&spec, "which", TRIANGLE, 8);
+    spec_enum(&spec, "E=", word, (int64_t)size, 8);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "factory.cl", "triangle", &kernel, "triangle %zu bytes", size));
+        XPU_TRY(
+            kernel_from_file(device, &spec, "factory.cl", "triangle", &kernel, "triangle %zu bytes", size));
     size_t local = params.columns < 64 ? 16 : 256;
     xpu_range range = {3,
                        {((size_t)params.columns + local - 1) / local, (size_t)params.rows, (size_t)batches},
@@ -148,17 +149,19 @@ xpu_status xpu_triangle(xpu_stream *stream, const xpu_tensor *in, const xpu_tens
 
 xpu_status xpu_triangle_indices(xpu_stream *stream, xpu_dtype dtype, void *out, int64_t count, int64_t rows,
                                 int64_t columns, int64_t diagonal, bool upper) {
-    if (dtype != XPU_INT32 && dtype != XPU_INT64) return op_lacks("triangle_indices", dtype, NULL);
+    if (dtype != XPU_INT32 && dtype != XPU_INT64)
+        return op_unsupported_dtype("triangle_indices", dtype, NULL);
     if (count <= 0) return XPU_SUCCESS;
     int device = xpu_stream_device(stream);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_FACTORY);
-    spec_pack(&spec, "which", TRIANGLE_INDICES, 8);
-    spec_pack(&spec, "I", dtype, 8);
-    spec_follows(&spec, "I=", dtype == XPU_INT32 ? "int" : "long");
+    spec_key_only(&spec, "which", TRIANGLE_INDICES, 8);
+    spec_key_only(&spec, "I", dtype, 8);
+    spec_option(&spec, "I=", dtype == XPU_INT32 ? "int" : "long");
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "factory.cl", "triangle_indices", &kernel, "triangle_indices"));
+        XPU_TRY(
+            kernel_from_file(device, &spec, "factory.cl", "triangle_indices", &kernel, "triangle_indices"));
     triangle_indices_params params = {.out = XPU_ADDR(out),
                                       .count = count,
                                       .rows = rows,

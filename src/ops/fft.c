@@ -20,9 +20,10 @@
 #define MAX_STAGES 6
 #define GROUP_ITEMS 256 /* of kernels of one length */
 
-static const uint32_t WRITE_FLAGS = FFT_WRITE_TURNED | FFT_WRITE_TIMES | FFT_WRITE_SWAPPED | FFT_WRITE_REAL;
+static const uint32_t WRITE_FLAGS =
+    FFT_WRITE_INNER_SWAPPED | FFT_WRITE_TIMES_CHIRP | FFT_WRITE_SWAPPED | FFT_WRITE_REAL;
 static const uint32_t READ_FLAGS =
-    FFT_READ_REAL | FFT_READ_HALF | FFT_READ_CHIRP | FFT_READ_SWAPPED | FFT_READ_TIMES;
+    FFT_READ_REAL | FFT_READ_HALF | FFT_READ_CHIRP | FFT_READ_SWAPPED | FFT_READ_TIMES_CHIRP;
 
 /* Source or destination of a pass. */
 typedef struct place {
@@ -62,12 +63,12 @@ static void begin_spec(kernel_spec *spec, const job *job, xpu_dtype in, xpu_dtyp
     spec_begin(spec, FAMILY_FFT);
     spec_dtype(spec, "IN", in);
     spec_dtype(spec, "OUT", out);
-    spec_follows(spec, "R=", dtype_computed(job->dtype));
-    spec_follows(spec, "PAIR=", pairs[wide]);
-    spec_follows(spec, "IN_PAIR=", in == job->dtype ? pairs[wide] : NULL);
-    spec_follows(spec, "OUT_PAIR=", out == job->dtype ? pairs[wide] : NULL);
-    spec_follows_flag(spec, "WIDE", wide);
-    spec_number(spec, "ROW_DIMS", row_dims, 8);
+    spec_option(spec, "R=", dtype_computed(job->dtype));
+    spec_option(spec, "PAIR=", pairs[wide]);
+    spec_option(spec, "IN_PAIR=", in == job->dtype ? pairs[wide] : NULL);
+    spec_option(spec, "OUT_PAIR=", out == job->dtype ? pairs[wide] : NULL);
+    spec_option_flag(spec, "WIDE", wide);
+    spec_int(spec, "ROW_DIMS", row_dims, 8);
 }
 
 /* The generic kernel (fft.cl) with `held` values in local memory. */
@@ -75,12 +76,12 @@ static xpu_status get_kernel(int device, const job *job, xpu_dtype in, xpu_dtype
                              xpu_kernel **kernel) {
     kernel_spec spec;
     begin_spec(&spec, job, in, out, row_dims);
-    spec_number(&spec, "HELD", held, 16);
-    spec_follows_number(&spec, "GROUP", held / FFT_SHARE);
+    spec_int(&spec, "HELD", held, 16);
+    spec_option_int(&spec, "GROUP", held / FFT_VALUES_PER_ITEM);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "fft.cl", "fft_pass", kernel, "fft %s->%s", dtype_token(in),
-                          dtype_token(out));
+    return kernel_from_file(device, &spec, "fft.cl", "fft_pass", kernel, "fft %s->%s", dtype_token(in),
+                            dtype_token(out));
 }
 
 /* The kernel that is specialized for the pass's length and flags (fft_length.cl). */
@@ -90,20 +91,20 @@ static xpu_status get_length_kernel(int device, const job *job, xpu_dtype in, xp
                                                     "RADIX_3", "RADIX_4", "RADIX_5"};
     kernel_spec spec;
     begin_spec(&spec, job, in, out, row_dims);
-    spec_pack(&spec, "HELD", 0, 16);
-    spec_number(&spec, "LENGTH", p->length, 16);
-    spec_number(&spec, "COLUMNS", s->columns, 8);
-    spec_number(&spec, "FLAGS", p->flags, 12);
+    spec_key_only(&spec, "HELD", 0, 16);
+    spec_int(&spec, "LENGTH", p->length, 16);
+    spec_int(&spec, "COLUMNS", s->columns, 8);
+    spec_int(&spec, "FLAGS", p->flags, 12);
     spec_flag(&spec, "DONE_1", p->done == 1);
-    spec_follows_number(&spec, "STAGES", s->count);
-    for (int i = 0; i < s->count; i++) spec_follows_number(&spec, radices[i], s->radix[i]);
-    spec_follows_number(&spec, "LAST", s->radix[s->count - 1]);
-    spec_follows_number(&spec, "ITEMS", s->items);
-    spec_follows_number(&spec, "EACH", s->each);
+    spec_option_int(&spec, "STAGES", s->count);
+    for (int i = 0; i < s->count; i++) spec_option_int(&spec, radices[i], s->radix[i]);
+    spec_option_int(&spec, "LAST", s->radix[s->count - 1]);
+    spec_option_int(&spec, "ITEMS", s->items);
+    spec_option_int(&spec, "EACH", s->each);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "fft_length.cl", "fft_length", kernel, "fft of %u %s->%s", p->length,
-                          dtype_token(in), dtype_token(out));
+    return kernel_from_file(device, &spec, "fft_length.cl", "fft_length", kernel, "fft of %u %s->%s",
+                            p->length, dtype_token(in), dtype_token(out));
 }
 
 /* --- lengths --- */
@@ -276,7 +277,7 @@ static xpu_status launch(const job *job, const place *from, const place *to, boo
                1 << p->column_bits < p->columns)
             p->column_bits++;
         const int64_t columns = (int64_t)1 << p->column_bits;
-        range.local[0] = (size_t)(held / FFT_SHARE);
+        range.local[0] = (size_t)(held / FFT_VALUES_PER_ITEM);
         range.groups[0] = (size_t)((p->columns + columns - 1) / columns);
         XPU_TRY(get_kernel(device, job, from->dtype, to->dtype, held, row_dims, &kernel));
     }
@@ -350,7 +351,7 @@ static xpu_status by_passes(job *job, const place *from, const place *to, fft_pa
         begin_rows(job, first, rows, all);
         status = transform(job, lengths, passes, from, to, 0, p);
     }
-    return workspace_done(memory, status);
+    return workspace_release(memory, status);
 }
 
 /* The spectrum of the conjugate chirp, by which rows are multiplied (Bluestein). */
@@ -382,10 +383,11 @@ static xpu_status by_convolution(job *job, const place *from, const place *to, f
                          .dtype = job->dtype,
                          .along = 1};
     fft_params there = *p, back = *p;
-    there.flags = (p->flags & READ_FLAGS) | FFT_READ_TIMES;
+    there.flags = (p->flags & READ_FLAGS) | FFT_READ_TIMES_CHIRP;
     there.stored = p->n;
     set_scale(job, &there, 1);
-    back.flags = FFT_READ_SWAPPED | FFT_WRITE_TURNED | FFT_WRITE_TIMES | (p->flags & WRITE_FLAGS);
+    back.flags =
+        FFT_READ_SWAPPED | FFT_WRITE_INNER_SWAPPED | FFT_WRITE_TIMES_CHIRP | (p->flags & WRITE_FLAGS);
     back.spectrum = chirp.data;
     set_scale(job, &back, scale / (double)job->n);
     xpu_status status = transform_chirp(job, lengths, passes, &chirp, *p);
@@ -395,7 +397,7 @@ static xpu_status by_convolution(job *job, const place *from, const place *to, f
         status = transform(job, lengths, passes, from, &spectra, 0, &there);
         if (status == XPU_SUCCESS) status = transform(job, lengths, passes, &spectra, to, last ^ 1, &back);
     }
-    return workspace_done(memory, status);
+    return workspace_release(memory, status);
 }
 
 /* --- dimensions --- */
@@ -410,7 +412,7 @@ static int most_in_local(const xpu_device_properties *device, xpu_dtype dtype) {
     const uint64_t number = 2 * xpu_dtype_size(dtype);
     uint64_t most = 65536 / (2 * number); /* 32 KiB */
     while (most > SMALL && (most * number / 16 * 17 + FFT_COLUMNS * 20 > device->local_mem_size ||
-                            most / FFT_SHARE > device->max_work_group_size))
+                            most / FFT_VALUES_PER_ITEM > device->max_work_group_size))
         most /= 2;
     return (int)most;
 }
@@ -420,7 +422,7 @@ static xpu_status along(xpu_stream *stream, const xpu_tensor *in, const xpu_tens
                         xpu_fft_kind kind, bool inverse, double scale) {
     const xpu_device_properties *device;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &device));
-    const int64_t n = kind == XPU_FFT_TO_REAL ? out->size[dim] : in->size[dim];
+    const int64_t n = kind == XPU_FFT_C2R ? out->size[dim] : in->size[dim];
     const bool smooth = is_smooth(n);
     if (n > (smooth ? LONGEST : LONGEST / 2))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "fft: a length of %lld", (long long)n);
@@ -435,8 +437,8 @@ static xpu_status along(xpu_stream *stream, const xpu_tensor *in, const xpu_tens
     job.rows = job.walk.rows;
     job.adjacent = are_rows_adjacent(&job, &to);
     fft_params p = {.n = (uint32_t)n, .signal = (uint32_t)n, .stored = (uint32_t)out->size[dim]};
-    if (kind == XPU_FFT_FROM_REAL) p.flags |= FFT_READ_REAL;
-    if (kind == XPU_FFT_TO_REAL) p.flags |= FFT_READ_HALF | FFT_WRITE_REAL;
+    if (kind == XPU_FFT_R2C) p.flags |= FFT_READ_REAL;
+    if (kind == XPU_FFT_C2R) p.flags |= FFT_READ_HALF | FFT_WRITE_REAL;
     if (inverse) p.flags |= FFT_READ_SWAPPED | FFT_WRITE_SWAPPED;
     return (smooth ? by_passes : by_convolution)(&job, &from, &to, &p, scale);
 }
@@ -445,7 +447,7 @@ static xpu_status check(const xpu_fft_args *args, const xpu_device_properties *d
     const xpu_tensor *in = &args->in, *out = &args->out;
     if (in->dtype != XPU_FLOAT16 && in->dtype != XPU_FLOAT32 &&
         (in->dtype != XPU_FLOAT64 || !device->has_fp64))
-        return op_lacks("fft", in->dtype, device);
+        return op_unsupported_dtype("fft", in->dtype, device);
     if (out->dtype != in->dtype)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "fft: %s to %s", dtype_token(in->dtype),
                        dtype_token(out->dtype));
@@ -462,9 +464,9 @@ static xpu_status check(const xpu_fft_args *args, const xpu_device_properties *d
     const int last = args->dim[args->count - 1];
     for (int d = 0; d < in->dims; d++) {
         const int64_t from = in->size[d], to = out->size[d];
-        const bool fits = d != last || args->kind == XPU_FFT_COMPLEX ? from == to
-                          : args->kind == XPU_FFT_TO_REAL            ? from >= to / 2 + 1
-                                                                     : to == from || to == from / 2 + 1;
+        const bool fits = d != last || args->kind == XPU_FFT_C2C ? from == to
+                          : args->kind == XPU_FFT_C2R            ? from >= to / 2 + 1
+                                                                 : to == from || to == from / 2 + 1;
         if (!fits || ((seen >> d & 1) && (from < 1 || to < 1)))
             return op_fail(XPU_ERROR_INVALID_ARGUMENT, "fft: %lld to %lld numbers along dimension %d",
                            (long long)from, (long long)to, d);
@@ -488,7 +490,7 @@ xpu_status xpu_fft(xpu_stream *stream, const xpu_fft_args *args) {
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &device));
     XPU_TRY(check(args, device));
     const int count = args->count, last = args->dim[count - 1], dims = args->in.dims;
-    const bool to_real = args->kind == XPU_FFT_TO_REAL;
+    const bool to_real = args->kind == XPU_FFT_C2R;
     int64_t size[XPU_MAX_DIMS], stride[XPU_MAX_DIMS], numbers = 1;
     memcpy(size, args->out.size, (size_t)dims * sizeof *size);
     if (to_real) size[last] = size[last] / 2 + 1;
@@ -509,9 +511,9 @@ xpu_status xpu_fft(xpu_stream *stream, const xpu_fft_args *args) {
         const bool is_last = i == count - 1;
         const int d = !to_real ? args->dim[count - 1 - i] : is_last ? last : args->dim[count - 2 - i];
         const bool is_real = to_real ? is_last : i == 0;
-        status = along(stream, &in, is_last ? &args->out : &middle, d, is_real ? args->kind : XPU_FFT_COMPLEX,
+        status = along(stream, &in, is_last ? &args->out : &middle, d, is_real ? args->kind : XPU_FFT_C2C,
                        args->inverse, is_last ? args->scale : 1);
         in = middle;
     }
-    return workspace_done(memory, status);
+    return workspace_release(memory, status);
 }

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "ops/iter.h"
-#include "ops/multi.h"
+#include "ops/multi_tensor.h"
 #include "ops/pointwise_text.h"
 
-uint64_t xpu_foreach_number(xpu_dtype dtype, const xpu_scalar *value) {
+uint64_t xpu_foreach_scalar_word(xpu_dtype dtype, const xpu_scalar *value) {
     uint64_t bits[2];
     scalar_bits(value, dtype, bits);
     return bits[0];
@@ -29,29 +29,29 @@ static void add_operand(text *t, const plan *p, int k, int column) {
     switch (p->operands[k].source) {
     case XPU_FOREACH_TENSORS: text_addf(t, "load_%s(in%d, i)", token, column); break;
     case XPU_FOREACH_ELEMENT: text_addf(t, "load_%s(XPU_CPTR(s_%s, %s), 0)", token, token, low); break;
-    case XPU_FOREACH_NUMBERS:
-        snprintf(low, sizeof low, "MULTI_WORD(row, %d)", column);
+    case XPU_FOREACH_SCALARS:
+        snprintf(low, sizeof low, "MULTI_TENSOR_WORD(row, %d)", column);
         pointwise_add_number(t, p->dtype, low, low);
         break;
-    case XPU_FOREACH_NUMBER: pointwise_add_number(t, p->dtype, low, high); break;
+    case XPU_FOREACH_SCALAR: pointwise_add_number(t, p->dtype, low, high); break;
     }
 }
 
 static bool in_rows(const xpu_foreach_operand *o) {
-    return o->source == XPU_FOREACH_TENSORS || o->source == XPU_FOREACH_NUMBERS;
+    return o->source == XPU_FOREACH_TENSORS || o->source == XPU_FOREACH_SCALARS;
 }
 
 static void write_kernel(text *t, const plan *p) {
     const char *formula = pointwise_formula(p->op, p->dtype), *token = dtype_token(p->dtype);
-    text_add(t, "#include \"multi.h\"\n");
+    text_add(t, "#include \"multi_tensor.h\"\n");
     pointwise_add_types(t, p->dtype, formula);
-    text_add(t, "__kernel void foreach(const struct multi_params p) {\n    MULTI_ROW\n");
-    text_addf(t, "    __global s_%s *out = XPU_PTR(s_%s, MULTI_WORD(row, 0));\n", token, token);
+    text_add(t, "__kernel void foreach(const struct multi_tensor_params p) {\n    MULTI_TENSOR_ROW\n");
+    text_addf(t, "    __global s_%s *out = XPU_PTR(s_%s, MULTI_TENSOR_WORD(row, 0));\n", token, token);
     int column = 1;
     for (int k = 0; k < p->inputs + p->scalars; k++) {
         if (p->operands[k].source == XPU_FOREACH_TENSORS)
-            text_addf(t, "    __global const s_%s *in%d = XPU_CPTR(s_%s, MULTI_WORD(row, %d));\n", token,
-                      column, token, column);
+            text_addf(t, "    __global const s_%s *in%d = XPU_CPTR(s_%s, MULTI_TENSOR_WORD(row, %d));\n",
+                      token, column, token, column);
         column += in_rows(&p->operands[k]);
     }
     for (int inside = 0; inside < 2; inside++) { /* uniform operands are loaded before the loop */
@@ -67,13 +67,13 @@ static void write_kernel(text *t, const plan *p) {
             column += in_rows(&p->operands[k]);
         }
     }
-    text_addf(t, "    store_%s(out, i, (T)(%s));\n    MULTI_EACH(ELEMENT)\n}\n", token, formula);
+    text_addf(t, "    store_%s(out, i, (T)(%s));\n    MULTI_TENSOR_FOR_EACH(ELEMENT)\n}\n", token, formula);
 }
 
 /* Letters of operand kinds in the description of a kernel, "foreach add f32 ttn". */
 static const char source_letters[] = {[XPU_FOREACH_TENSORS] = 't',
-                                      [XPU_FOREACH_NUMBERS] = 'r',
-                                      [XPU_FOREACH_NUMBER] = 'n',
+                                      [XPU_FOREACH_SCALARS] = 'r',
+                                      [XPU_FOREACH_SCALAR] = 'n',
                                       [XPU_FOREACH_ELEMENT] = 'e'};
 
 bool foreach_read(text *out, const char *written) {
@@ -99,7 +99,7 @@ static xpu_status make_kernel(int device, const kernel_spec *spec, const plan *p
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if (dtype_needs_fp64(p->dtype) && !properties->has_fp64)
-        return op_lacks(xpu_pointwise_name(p->op), p->dtype, properties);
+        return op_unsupported_dtype(xpu_pointwise_name(p->op), p->dtype, properties);
     char label[64], written[128];
     snprintf(label, sizeof label, "foreach %s %s", xpu_pointwise_name(p->op), dtype_token(p->dtype));
     int n = snprintf(written, sizeof written, "%s ", label);
@@ -107,10 +107,11 @@ static xpu_status make_kernel(int device, const kernel_spec *spec, const plan *p
         n += snprintf(written + n, sizeof written - (size_t)n, "%c", source_letters[p->operands[k].source]);
     text source = {0};
     write_kernel(&source, p);
-    kernel_recipe recipe = {.text = source.data, .written = written, .name = "foreach", .label = label};
+    kernel_build_spec build_spec = {
+        .text = source.data, .written = written, .name = "foreach", .label = label};
     xpu_status status =
         source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
-                      : kernel_make(device, spec, &recipe, kernel);
+                      : kernel_build(device, spec, &build_spec, kernel);
     text_free(&source);
     return status;
 }
@@ -124,66 +125,66 @@ xpu_status xpu_foreach(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype dtype,
     if (outputs != 1 || p.inputs + p.scalars != operand_count || operand_count > XPU_FOREACH_OPERANDS)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "foreach: %s with %d operands", xpu_pointwise_name(op),
                        operand_count);
-    if (!pointwise_formula(op, dtype)) return op_lacks(xpu_pointwise_name(op), dtype, NULL);
+    if (!pointwise_formula(op, dtype)) return op_unsupported_dtype(xpu_pointwise_name(op), dtype, NULL);
     int device = xpu_stream_device(stream);
-    multi_shape shape;
-    XPU_TRY(multi_shape_of(device, &shape));
-    struct multi_params params;
+    multi_tensor_shape shape;
+    XPU_TRY(multi_tensor_shape_of(device, &shape));
+    struct multi_tensor_params params;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_FOREACH);
-    spec_pack(&spec, "op", op, 16);
-    spec_pack(&spec, "dtype", dtype, 8);
+    spec_key_only(&spec, "op", op, 16);
+    spec_key_only(&spec, "dtype", dtype, 8);
     for (int k = 0; k < operand_count; k++) {
-        spec_pack(&spec, "source", operands[k].source, 4);
+        spec_key_only(&spec, "source", operands[k].source, 4);
         p.width += in_rows(&operands[k]);
-        if (operands[k].source == XPU_FOREACH_NUMBER)
+        if (operands[k].source == XPU_FOREACH_SCALAR)
             scalar_bits(&operands[k].value, dtype, &params.number[2 * k]);
         else if (operands[k].source == XPU_FOREACH_ELEMENT)
             params.number[2 * k] = XPU_ADDR(operands[k].element);
-        else if (operands[k].source == XPU_FOREACH_NUMBERS && dtype == XPU_COMPLEX128)
+        else if (operands[k].source == XPU_FOREACH_SCALARS && dtype == XPU_COMPLEX128)
             return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach: a complex128 number in each row");
     }
-    multi_spec(&spec, &shape, p.width);
+    multi_tensor_spec(&spec, &shape, p.width);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel) XPU_TRY(make_kernel(device, &spec, &p, &kernel));
-    return multi_launch(stream, kernel, &shape, rows, p.width, count, &params, 2);
+    return multi_tensor_launch(stream, kernel, &shape, rows, p.width, count, &params, 2);
 }
 
 /* --- norms --- */
 
-static xpu_status norm_shape(int device, multi_shape *shape) {
-    XPU_TRY(multi_shape_of(device, shape));
+static xpu_status norm_shape(int device, multi_tensor_shape *shape) {
+    XPU_TRY(multi_tensor_shape_of(device, shape));
     /* A fixed group size makes partial sums, and results, independent of the number of threads. */
     if (shape->in_params) shape->local = 64;
     shape->steps = shape->in_params ? 64 : 256;
     return XPU_SUCCESS;
 }
 
-static int64_t norm_parts(const multi_shape *shape, int64_t count) {
+static int64_t norm_parts(const multi_tensor_shape *shape, int64_t count) {
     int64_t chunk = (int64_t)shape->local * shape->steps;
     return (count + chunk - 1) / chunk;
 }
 
 size_t xpu_foreach_norm_scratch(int device, const xpu_norm_row *rows, int64_t count) {
-    multi_shape shape;
+    multi_tensor_shape shape;
     int64_t parts = 0;
     if (norm_shape(device, &shape) != XPU_SUCCESS) return 0;
     for (int64_t i = 0; i < count; i++) parts += norm_parts(&shape, rows[i].count);
     return (size_t)parts * sizeof(double);
 }
 
-static xpu_status norm_kernel(int device, xpu_dtype dtype, int order, bool whole, const multi_shape *shape,
-                              xpu_kernel **kernel) {
+static xpu_status norm_kernel(int device, xpu_dtype dtype, int order, bool whole,
+                              const multi_tensor_shape *shape, xpu_kernel **kernel) {
     kernel_spec spec;
     spec_begin(&spec, FAMILY_FOREACH_NORM);
-    multi_spec(&spec, shape, sizeof(xpu_norm_row) / sizeof(uint64_t));
+    multi_tensor_spec(&spec, shape, sizeof(xpu_norm_row) / sizeof(uint64_t));
     spec_dtype(&spec, "T", dtype);
-    spec_number(&spec, "ORDER", order, 8);
-    spec_pack(&spec, "whole", whole, 1);
+    spec_int(&spec, "ORDER", order, 8);
+    spec_key_only(&spec, "whole", whole, 1);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "foreach_norm.cl", whole ? "norm_whole" : "norm_parts", kernel,
-                          "foreach norm %s", dtype_token(dtype));
+    return kernel_from_file(device, &spec, "foreach_norm.cl", whole ? "norm_whole" : "norm_parts", kernel,
+                            "foreach norm %s", dtype_token(dtype));
 }
 
 xpu_status xpu_foreach_norm(xpu_stream *stream, xpu_dtype dtype, int order, xpu_norm_row *rows, int64_t count,
@@ -194,8 +195,8 @@ xpu_status xpu_foreach_norm(xpu_stream *stream, xpu_dtype dtype, int order, xpu_
     if (order < 0 || order > 2)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach norm: order %d of %s", order, dtype_token(dtype));
     if (dtype_class(dtype) != DTYPE_CLASS_FLOAT || (dtype_needs_fp64(dtype) && !properties->has_fp64))
-        return op_lacks("foreach_norm", dtype, properties);
-    multi_shape shape;
+        return op_unsupported_dtype("foreach_norm", dtype, properties);
+    multi_tensor_shape shape;
     xpu_kernel *parts, *whole;
     XPU_TRY(norm_shape(device, &shape));
     XPU_TRY(norm_kernel(device, dtype, order, false, &shape, &parts));
@@ -205,8 +206,8 @@ xpu_status xpu_foreach_norm(xpu_stream *stream, xpu_dtype dtype, int order, xpu_
         rows[i].reserved0 = next;
         next += (uint64_t)norm_parts(&shape, rows[i].count);
     }
-    struct multi_params params = {.number = {XPU_ADDR(scratch)}};
+    struct multi_tensor_params params = {.number = {XPU_ADDR(scratch)}};
     const int width = sizeof(xpu_norm_row) / sizeof(uint64_t);
-    XPU_TRY(multi_launch(stream, parts, &shape, (uint64_t *)rows, width, count, &params, 2));
-    return multi_launch_rows(stream, whole, &shape, (const uint64_t *)rows, width, count, &params, 64);
+    XPU_TRY(multi_tensor_launch(stream, parts, &shape, (uint64_t *)rows, width, count, &params, 2));
+    return multi_tensor_launch_rows(stream, whole, &shape, (const uint64_t *)rows, width, count, &params, 64);
 }

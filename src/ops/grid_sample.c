@@ -3,7 +3,7 @@
 
 #include "kernel.h"
 #include "kernels/grid_sample.h"
-#include "team.h"
+#include "row_group.h"
 
 static xpu_status get_kernel(int device, const xpu_grid_sample *args, bool backward, xpu_kernel **kernel) {
     static const char *const modes[] = {"LINEAR", "NEAREST", "CUBIC"};
@@ -12,17 +12,17 @@ static xpu_status get_kernel(int device, const xpu_grid_sample *args, bool backw
     kernel_spec spec;
     spec_begin(&spec, FAMILY_GRID_SAMPLE);
     spec_dtype(&spec, "T", args->dtype);
-    spec_follows(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
-    spec_follows_flag(&spec, "ACC_IS_DOUBLE", args->dtype == XPU_FLOAT64);
-    spec_number(&spec, "DIMS", args->dims, 8);
-    spec_choice(&spec, "", modes, args->mode, 4);
-    spec_choice(&spec, "", paddings, args->padding, 4);
-    spec_pack(&spec, "backward", backward, 1);
-    spec_follows(&spec, "BUILD_", name);
+    spec_option(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
+    spec_option_flag(&spec, "ACC_IS_DOUBLE", args->dtype == XPU_FLOAT64);
+    spec_int(&spec, "DIMS", args->dims, 8);
+    spec_enum(&spec, "", modes, args->mode, 4);
+    spec_enum(&spec, "", paddings, args->padding, 4);
+    spec_key_only(&spec, "backward", backward, 1);
+    spec_option(&spec, "BUILD_", name);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "grid_sample.cl", name, kernel, "%s %s %s", name, modes[args->mode],
-                          dtype_token(args->dtype));
+    return kernel_from_file(device, &spec, "grid_sample.cl", name, kernel, "%s %s %s", name,
+                            modes[args->mode], dtype_token(args->dtype));
 }
 
 static xpu_status run(xpu_stream *stream, const xpu_grid_sample *args, bool backward, grid_sample_params *p) {

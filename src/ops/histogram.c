@@ -22,18 +22,18 @@ static xpu_status get_kernel(int device, const plan *p, int64_t local_bins, xpu_
     kernel_spec spec;
     spec_begin(&spec, FAMILY_HISTOGRAM);
     spec_dtype(&spec, "T", p->dtype);
-    spec_follows_number(&spec, "LOCAL", GROUP);
+    spec_option_int(&spec, "LOCAL", GROUP);
     spec_flag(&spec, "BY_VALUE", p->by_value);
-    spec_follows_flag(&spec, "REAL", dtype_class(p->dtype) == DTYPE_CLASS_FLOAT);
-    spec_follows_flag(&spec, "ACC_IS_DOUBLE", p->dtype == XPU_FLOAT64);
-    spec_pack(&spec, "W", p->weights, 8);
-    spec_follows(&spec, "W=", weighted ? dtype_token(p->weights) : NULL);
-    spec_follows_flag(&spec, "W_DOUBLE", p->weights == XPU_FLOAT64);
-    spec_number_if(&spec, p->local, "LOCAL_BINS", p->local ? local_bins : 0, 32);
+    spec_option_flag(&spec, "REAL", dtype_class(p->dtype) == DTYPE_CLASS_FLOAT);
+    spec_option_flag(&spec, "ACC_IS_DOUBLE", p->dtype == XPU_FLOAT64);
+    spec_key_only(&spec, "W", p->weights, 8);
+    spec_option(&spec, "W=", weighted ? dtype_token(p->weights) : NULL);
+    spec_option_flag(&spec, "W_DOUBLE", p->weights == XPU_FLOAT64);
+    spec_int_if(&spec, p->local, "LOCAL_BINS", p->local ? local_bins : 0, 32);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "histogram.cl", "histogram", kernel, "histogram %s",
-                          dtype_token(p->dtype));
+    return kernel_from_file(device, &spec, "histogram.cl", "histogram", kernel, "histogram %s",
+                            dtype_token(p->dtype));
 }
 
 /* A bound in the kernel's compute type. */
@@ -57,9 +57,9 @@ xpu_status xpu_histogram(xpu_stream *stream, xpu_dtype dtype, const void *in, in
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "histogram: bins, bounds or elements (%lld) out of range",
                        (long long)numel);
     if (!dtype_is_ordered(dtype) || (dtype_needs_fp64(dtype) && !properties->has_fp64))
-        return op_lacks("histogram", dtype, properties);
+        return op_unsupported_dtype("histogram", dtype, properties);
     if (weights && dtype_needs_fp64(weights_dtype) && !properties->has_fp64)
-        return op_lacks("histogram", weights_dtype, properties);
+        return op_unsupported_dtype("histogram", weights_dtype, properties);
     if (weights && weights_dtype == XPU_FLOAT64 && !properties->has_atomic64)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "histogram: %s can't add to float64 atomically",
                        properties->name);

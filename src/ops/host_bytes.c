@@ -17,8 +17,9 @@ static void move_share(int part, void *context) {
     if (begin < end) s->move(s->of, begin, end - begin);
 }
 
-void host_move(int64_t bytes, void (*move)(const void *of, int64_t begin, int64_t count), const void *of) {
-    const xpu_host_team *team = bytes >= WORTH_SHARING ? xpu_get_host_team() : NULL;
+void host_move_shared(int64_t bytes, void (*move)(const void *of, int64_t begin, int64_t count),
+                      const void *of) {
+    const xpu_host_thread_pool *team = bytes >= MIN_SHARED_BYTES ? xpu_get_host_thread_pool() : NULL;
     shares s = {move, of, bytes, team ? team->threads() : 1};
     if (s.parts > 1)
         team->run(s.parts, move_share, &s);

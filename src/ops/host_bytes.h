@@ -6,10 +6,11 @@
 #include <stdint.h>
 
 /* Bytes below which one thread copies as fast as several. */
-#define WORTH_SHARING ((int64_t)1 << 18)
+#define MIN_SHARED_BYTES ((int64_t)1 << 18)
 
 /* Calls `move` for disjoint ranges of the bytes 0 … `bytes` - 1, which start at multiples of 64: on the
  * host's thread pool if there are enough bytes, otherwise once for all of them. */
-void host_move(int64_t bytes, void (*move)(const void *of, int64_t begin, int64_t count), const void *of);
+void host_move_shared(int64_t bytes, void (*move)(const void *of, int64_t begin, int64_t count),
+                      const void *of);
 
 #endif

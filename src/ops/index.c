@@ -39,19 +39,19 @@ static xpu_status move(xpu_stream *stream, index_walk *walk, void *context) {
     kernel_spec spec;
     spec_begin(&spec, FAMILY_INDEX);
     index_spec(&spec, walk);
-    spec_follows_number(&spec, "E", (int64_t)walk->element);
+    spec_option_int(&spec, "E", (int64_t)walk->element);
     spec_bool(&spec, "PUT", put);
     spec_flag(&spec, "ROWS", walk->copies_rows);
     const struct index_params *p = &walk->params;
     const bool blocks = p->block > 0, by_unit = blocks && p->step[0] == (int64_t)walk->element;
     spec_flag(&spec, "BLOCKS", blocks);
-    spec_flag(&spec, "UNIT_STEP", by_unit);
-    spec_flag(&spec, "STILL", by_unit && (put ? p->out_stride : p->in_stride)[0] == 0);
+    spec_flag(&spec, "IS_CONTIGUOUS_DIM", by_unit);
+    spec_flag(&spec, "OTHER_DIMS_FIXED", by_unit && (put ? p->out_stride : p->in_stride)[0] == 0);
     spec_flag(&spec, "WRAPS", blocks && p->wrap);
     xpu_kernel *kernel = kernel_find(walk->device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(walk->device, &spec, "index.cl", "index_move", &kernel, "index_%s %zu bytes",
-                               put ? "put" : "get", walk->element));
+        XPU_TRY(kernel_from_file(walk->device, &spec, "index.cl", "index_move", &kernel, "index_%s %zu bytes",
+                                 put ? "put" : "get", walk->element));
     xpu_range range = walk->copies_rows ? index_blocks(walk, p->size[0], 1)
                       : blocks          ? index_blocks(walk, p->block, 1)
                                         : index_range(walk, walk->row ? 1 : 4);

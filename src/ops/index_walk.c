@@ -201,19 +201,19 @@ xpu_status index_run(xpu_stream *stream, const char *op, const xpu_iter *given, 
 }
 
 void index_spec(kernel_spec *spec, const index_walk *walk) {
-    spec_number(spec, "NI", walk->indices, 8);
-    spec_number(spec, "DIMS", walk->dims, 8);
-    spec_number(spec, "PDIMS", walk->parallel, 8);
+    spec_int(spec, "NI", walk->indices, 8);
+    spec_int(spec, "DIMS", walk->dims, 8);
+    spec_int(spec, "PDIMS", walk->parallel, 8);
     spec_dtype(spec, "I", walk->index_dtype);
-    spec_pack(spec, "element", (int64_t)walk->element, 8);
-    spec_pack(spec, "flat_out", walk->flat_out, 1);
-    spec_pack(spec, "flat_in", walk->flat_in, 1);
-    spec_pack(spec, "flat_index", walk->flat_index, 1);
-    spec_pack(spec, "row", walk->row, 1);
-    if (walk->flat_out) spec_follows_number(spec, "OS0", (int64_t)walk->element);
-    if (walk->flat_in) spec_follows_number(spec, "IS0", walk->params.in_stride[0]);
+    spec_key_only(spec, "element", (int64_t)walk->element, 8);
+    spec_key_only(spec, "flat_out", walk->flat_out, 1);
+    spec_key_only(spec, "flat_in", walk->flat_in, 1);
+    spec_key_only(spec, "flat_index", walk->flat_index, 1);
+    spec_key_only(spec, "row", walk->row, 1);
+    if (walk->flat_out) spec_option_int(spec, "OS0", (int64_t)walk->element);
+    if (walk->flat_in) spec_option_int(spec, "IS0", walk->params.in_stride[0]);
     if (walk->row || walk->flat_index)
-        spec_follows_number(spec, "KS0", walk->row ? 0 : (int64_t)xpu_dtype_size(walk->index_dtype));
+        spec_option_int(spec, "KS0", walk->row ? 0 : (int64_t)xpu_dtype_size(walk->index_dtype));
 }
 
 xpu_range index_range(const index_walk *walk, unsigned cost) {

@@ -38,7 +38,7 @@ void xpu_iter_coalesce(xpu_iter *iter) {
     iter->dims = dims;
 }
 
-bool iter_can_coalesce(const xpu_iter *iter) {
+bool iter_has_mergeable_dims(const xpu_iter *iter) {
     for (int d = 0; d < iter->dims; d++)
         if (iter->size[d] == 1 || (d > 0 && follows(iter, d - 1, d))) return true;
     return false;
@@ -54,7 +54,7 @@ static bool goes_on(const xpu_iter *iter, int i) {
     return true;
 }
 
-static int turned_dim(const xpu_iter *iter, const iter_layout *layout) {
+static int find_transposed_dim(const xpu_iter *iter, const iter_layout *layout) {
     for (int d = 1; d < iter->dims; d++)
         for (int i = 0; i < iter->outputs + iter->inputs; i++) {
             const xpu_operand *o = &iter->operand[i];
@@ -82,12 +82,12 @@ void iter_get_layout(const xpu_iter *iter, iter_layout *layout) {
     if (layout->count <= 1 || (iter->dims == 1 && !strided))
         layout->kind = LAYOUT_FLAT;
     else
-        layout->kind = iter->size[0] >= ITER_SHORT_ROW ? LAYOUT_ROWS : LAYOUT_STRIDED;
+        layout->kind = iter->size[0] >= ITER_MIN_ROW ? LAYOUT_ROWS : LAYOUT_STRIDED;
     if (layout->kind == LAYOUT_STRIDED)
         for (int i = 0; i < iter->outputs + iter->inputs; i++)
             if (layout->access[i] != ACCESS_VALUE)
                 layout->access[i] = goes_on(iter, i) ? ACCESS_NEXT : ACCESS_STRIDED;
-    layout->turned = strided && layout->kind == LAYOUT_ROWS ? turned_dim(iter, layout) : 0;
+    layout->transposed = strided && layout->kind == LAYOUT_ROWS ? find_transposed_dim(iter, layout) : 0;
 }
 
 void iter_swap(xpu_iter *iter, int d, int e) {

@@ -22,17 +22,17 @@ typedef enum layout_kind {
 
 typedef struct iter_layout {
     layout_kind kind;
-    int64_t count; /* elements */
-    int turned;    /* in LAYOUT_ROWS: the first dimension in which an operand that is
-                      strided in dimension 0 is contiguous; 0 when there is none */
+    int64_t count;  /* elements */
+    int transposed; /* in LAYOUT_ROWS: the first dimension in which an operand that is
+                   strided in dimension 0 is contiguous; 0 when there is none */
     access_kind access[XPU_MAX_OPERANDS];
 } iter_layout;
 
 /* Rows shorter than this are walked as LAYOUT_STRIDED. */
-#define ITER_SHORT_ROW 16
+#define ITER_MIN_ROW 16
 
 /* Are there dimensions that can be merged or dropped? */
-bool iter_can_coalesce(const xpu_iter *iter);
+bool iter_has_mergeable_dims(const xpu_iter *iter);
 /* The layout of a coalesced iteration. */
 void iter_get_layout(const xpu_iter *iter, iter_layout *layout);
 /* Fewer than 2^31 elements, and all byte offsets within ±2^31? */

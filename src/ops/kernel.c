@@ -148,73 +148,79 @@ static void define_plain_dtypes(text *out, bool fp64) {
     if (fp64) text_add(out, "#endif\n");
 }
 
-static bool mentions(const kernel_recipe *recipe, const char *word) {
-    return (recipe->options && strstr(recipe->options, word)) || (recipe->text && strstr(recipe->text, word));
+static bool mentions(const kernel_build_spec *build_spec, const char *word) {
+    return (build_spec->options && strstr(build_spec->options, word)) ||
+           (build_spec->text && strstr(build_spec->text, word));
 }
 
 /* float8.cl and its lines, only if the build spec uses such a dtype: shorter sources compile faster. */
-static xpu_status define_float8(text *out, const kernel_recipe *recipe, embedded_seen *seen) {
+static xpu_status define_float8(text *out, const kernel_build_spec *build_spec, embedded_seen *seen) {
     static const char include[] = "#include \"float8.cl\"\n";
     for (int d = 0; d < XPU_DTYPE_COUNT; d++) {
-        if (dtype_table[d].class != DTYPE_CLASS_NARROW || !mentions(recipe, dtype_table[d].token)) continue;
+        if (dtype_table[d].class != DTYPE_CLASS_NARROW || !mentions(build_spec, dtype_table[d].token))
+            continue;
         XPU_TRY(embedded_add(out, include, sizeof include - 1, seen));
         text_addf(out, "XPU_FLOAT8(%s)\n", dtype_table[d].token);
     }
     return XPU_SUCCESS;
 }
 
-static xpu_status compose(text *out, const xpu_device_properties *properties, const kernel_recipe *recipe) {
+static xpu_status compose(text *out, const xpu_device_properties *properties,
+                          const kernel_build_spec *build_spec) {
     static const char prelude[] = "#include \"prelude.cl\"\n";
     embedded_seen seen = {0};
     define_capabilities(out, properties);
     XPU_TRY(embedded_add(out, prelude, sizeof prelude - 1, &seen));
     define_plain_dtypes(out, false);
     define_plain_dtypes(out, true);
-    XPU_TRY(define_float8(out, recipe, &seen));
-    if (recipe->file) {
-        const embedded_file *file = embedded_program(recipe->file);
-        if (!file) return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "no kernel file %s", recipe->file);
+    XPU_TRY(define_float8(out, build_spec, &seen));
+    if (build_spec->file) {
+        const embedded_file *file = embedded_program(build_spec->file);
+        if (!file) return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "no kernel file %s", build_spec->file);
         XPU_TRY(embedded_add(out, file->text, file->size, &seen));
     }
-    if (recipe->text) XPU_TRY(embedded_add(out, recipe->text, strlen(recipe->text), &seen));
+    if (build_spec->text) XPU_TRY(embedded_add(out, build_spec->text, strlen(build_spec->text), &seen));
     if (out->failed)
-        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s", recipe->name);
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s",
+                        build_spec->name);
     return XPU_SUCCESS;
 }
 
-xpu_status kernel_source(text *out, const xpu_device_properties *properties, const kernel_recipe *recipe) {
+xpu_status kernel_source(text *out, const xpu_device_properties *properties,
+                         const kernel_build_spec *build_spec) {
     text all = {0};
-    xpu_status status = compose(&all, properties, recipe);
+    xpu_status status = compose(&all, properties, build_spec);
     if (status == XPU_SUCCESS) {
-        prune_source(out, all.data, recipe->options);
+        prune_source(out, all.data, build_spec->options);
         if (out->failed)
-            status =
-                xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s", recipe->name);
+            status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s",
+                              build_spec->name);
     }
     text_free(&all);
     return status;
 }
 
-static xpu_status build(int device, const kernel_recipe *recipe, xpu_kernel **kernel) {
+static xpu_status build(int device, const kernel_build_spec *build_spec, xpu_kernel **kernel) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     XPU_REJECT_IF(device >= MAX_DEVICES, "device %d: at most %d are served", device, MAX_DEVICES);
-    request_met(properties, recipe);
+    record_build_request(properties, build_spec);
     text source = {0};
-    xpu_status status = kernel_source(&source, properties, recipe);
+    xpu_status status = kernel_source(&source, properties, build_spec);
     if (status == XPU_SUCCESS)
-        status = xpu_kernel_create(device, source.data, recipe->options, recipe->name, recipe->label, kernel);
+        status = xpu_kernel_create(device, source.data, build_spec->options, build_spec->name,
+                                   build_spec->label, kernel);
     text_free(&source);
     return status;
 }
 
-xpu_status kernel_make(int device, const kernel_spec *spec, const kernel_recipe *recipe,
-                       xpu_kernel **kernel) {
+xpu_status kernel_build(int device, const kernel_spec *spec, const kernel_build_spec *build_spec,
+                        xpu_kernel **kernel) {
     text options = {0};
     xpu_kernel *made = NULL;
-    xpu_status status = spec_options(spec, recipe->label, &options);
+    xpu_status status = spec_options(spec, build_spec->label, &options);
     if (status == XPU_SUCCESS) {
-        kernel_recipe whole = *recipe;
+        kernel_build_spec whole = *build_spec;
         whole.options = options.data;
         status = build(device, &whole, &made);
     }
@@ -225,14 +231,15 @@ xpu_status kernel_make(int device, const kernel_spec *spec, const kernel_recipe 
     return XPU_SUCCESS;
 }
 
-xpu_status kernel_of_file(int device, const kernel_spec *spec, const char *file, const char *name,
-                          xpu_kernel **kernel, const char *label, ...) {
+xpu_status kernel_from_file(int device, const kernel_spec *spec, const char *file, const char *name,
+                            xpu_kernel **kernel, const char *label, ...) {
     char words[128];
     va_list args;
     va_start(args, label);
     vsnprintf(words, sizeof words, label, args);
     va_end(args);
-    return kernel_make(device, spec, &(kernel_recipe){.file = file, .name = name, .label = words}, kernel);
+    return kernel_build(device, spec, &(kernel_build_spec){.file = file, .name = name, .label = words},
+                        kernel);
 }
 
 xpu_status op_fail(xpu_status status, const char *format, ...) {
@@ -243,7 +250,7 @@ xpu_status op_fail(xpu_status status, const char *format, ...) {
     return status;
 }
 
-xpu_status op_lacks(const char *operation, xpu_dtype dtype, const xpu_device_properties *device) {
+xpu_status op_unsupported_dtype(const char *operation, xpu_dtype dtype, const xpu_device_properties *device) {
     char name[64];
     size_t n = 0;
     for (; operation[n] && n < sizeof name - 1; n++) name[n] = (char)tolower((unsigned char)operation[n]);

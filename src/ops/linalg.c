@@ -25,25 +25,25 @@ typedef struct variant {
 } variant;
 
 static xpu_status get_kernel(int device, const variant *v, xpu_kernel **kernel) {
-    static const char *const names[] = {"lu_panel",       "lu_panel_rows",    "lu_swap",
+    static const char *const names[] = {"lu_panel",       "lu_panel_below",   "lu_swap",
                                         "lu_permutation", "triangular_block", "cholesky_block"};
     kernel_spec spec;
     spec_begin(&spec, FAMILY_LINALG);
-    spec_choice(&spec, "BUILD_", names, v->which, 4);
+    spec_enum(&spec, "BUILD_", names, v->which, 4);
     spec_dtype(&spec, "T", v->dtype);
-    spec_follows(&spec, "R=", dtype_computed(dtype_real(v->dtype)));
-    spec_follows_flag(&spec, "COMPLEX", dtype_is_complex(v->dtype));
-    spec_number(&spec, "GROUP", v->group, 12);
-    spec_number(&spec, "HELD", v->held, 16);
-    spec_number_if(&spec, v->width > 0, "WIDTH", v->width, 8);
-    spec_number_if(&spec, v->columns > 0, "COLUMNS", v->columns, 8);
-    spec_number_if(&spec, v->each > 0, "EACH", v->each, 8);
-    spec_number_if(&spec, v->each > 0, "STRIP", v->strip, 8);
+    spec_option(&spec, "R=", dtype_computed(dtype_real(v->dtype)));
+    spec_option_flag(&spec, "COMPLEX", dtype_is_complex(v->dtype));
+    spec_int(&spec, "GROUP", v->group, 12);
+    spec_int(&spec, "HELD", v->held, 16);
+    spec_int_if(&spec, v->width > 0, "WIDTH", v->width, 8);
+    spec_int_if(&spec, v->columns > 0, "COLUMNS", v->columns, 8);
+    spec_int_if(&spec, v->each > 0, "EACH", v->each, 8);
+    spec_int_if(&spec, v->each > 0, "STRIP", v->strip, 8);
     spec_flag(&spec, "ROWS_FIRST", v->rows_first);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "linalg.cl", names[v->which], kernel, "%s %s", names[v->which],
-                          dtype_token(v->dtype));
+    return kernel_from_file(device, &spec, "linalg.cl", names[v->which], kernel, "%s %s", names[v->which],
+                            dtype_token(v->dtype));
 }
 
 static xpu_status check_dtype(int device, const char *name, xpu_dtype dtype) {
@@ -51,7 +51,7 @@ static xpu_status check_dtype(int device, const char *name, xpu_dtype dtype) {
     XPU_TRY(xpu_device_get_properties(device, &properties));
     const xpu_dtype real = dtype_real(dtype);
     if ((real != XPU_FLOAT32 && real != XPU_FLOAT64) || (dtype_needs_fp64(dtype) && !properties->has_fp64))
-        return op_lacks(name, dtype, properties);
+        return op_unsupported_dtype(name, dtype, properties);
     return XPU_SUCCESS;
 }
 

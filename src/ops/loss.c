@@ -3,29 +3,29 @@
 
 #include "kernel.h"
 #include "kernels/loss.h"
-#include "team.h"
+#include "row_group.h"
 #include "xpu/trace.h"
 
-#define LANES 256         /* of kernels with a work-item an element */
-#define TEAM_TARGETS 4096 /* summed by one team */
-#define MAX_TEAMS 256
+#define LANES 256              /* of kernels with a work-item an element */
+#define ROW_GROUP_TARGETS 4096 /* summed by one row_group */
+#define MAX_SUBGROUPS 256
 
 typedef enum loss_kernel { NLL_EACH, NLL_SUM, NLL_FINISH, NLL_BACKWARD } loss_kernel;
 
-static xpu_status get_kernel(xpu_stream *stream, const xpu_nll_loss *args, loss_kernel which, team t,
+static xpu_status get_kernel(xpu_stream *stream, const xpu_nll_loss *args, loss_kernel which, row_group t,
                              xpu_kernel **kernel) {
     static const char *const names[] = {"nll_each", "nll_sum", "nll_finish", "nll_backward"};
     const int device = xpu_stream_device(stream);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_LOSS);
-    team_spec(&spec, t, compute_dtype(args->dtype));
+    row_group_spec(&spec, t, compute_dtype(args->dtype));
     spec_dtype(&spec, "T", args->dtype);
     spec_dtype(&spec, "TARGET", args->target_dtype);
-    spec_choice(&spec, "BUILD_", names, which, 4);
+    spec_enum(&spec, "BUILD_", names, which, 4);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "loss.cl", names[which], kernel, "%s %s", names[which],
-                          dtype_token(args->dtype));
+    return kernel_from_file(device, &spec, "loss.cl", names[which], kernel, "%s %s", names[which],
+                            dtype_token(args->dtype));
 }
 
 static xpu_status describe(xpu_stream *stream, const xpu_nll_loss *args, const xpu_device_properties **device,
@@ -49,24 +49,25 @@ static xpu_status describe(xpu_stream *stream, const xpu_nll_loss *args, const x
 static xpu_status sum(xpu_stream *stream, const xpu_device_properties *device, const xpu_nll_loss *args,
                       loss_params *p) {
     const int64_t targets = p->batch * p->inner;
-    const team t = team_for(device, targets < TEAM_TARGETS ? targets : TEAM_TARGETS);
-    p->teams = (targets + TEAM_TARGETS - 1) / TEAM_TARGETS;
-    p->teams = p->teams < 1 ? 1 : p->teams > MAX_TEAMS ? MAX_TEAMS : p->teams;
-    p->per_team = (targets + p->teams - 1) / p->teams;
+    const row_group t = row_group_for(device, targets < ROW_GROUP_TARGETS ? targets : ROW_GROUP_TARGETS);
+    p->row_groups = (targets + ROW_GROUP_TARGETS - 1) / ROW_GROUP_TARGETS;
+    p->row_groups = p->row_groups < 1 ? 1 : p->row_groups > MAX_SUBGROUPS ? MAX_SUBGROUPS : p->row_groups;
+    p->per_row_group = (targets + p->row_groups - 1) / p->row_groups;
 
     void *partial = NULL;
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(stream, args, NLL_SUM, t, &kernel));
-    if (p->teams > 1) XPU_TRY(xpu_workspace_take(stream, (size_t)p->teams * 2 * sizeof(double), &partial));
+    if (p->row_groups > 1)
+        XPU_TRY(xpu_workspace_take(stream, (size_t)p->row_groups * 2 * sizeof(double), &partial));
     p->partial = XPU_ADDR(partial);
-    xpu_range range = team_range(t, (uint64_t)p->teams, (uint64_t)targets * 8);
+    xpu_range range = row_group_range(t, (uint64_t)p->row_groups, (uint64_t)targets * 8);
     xpu_status status = xpu_launch(stream, kernel, &range, p, sizeof *p);
-    if (status == XPU_SUCCESS && p->teams > 1) {
+    if (status == XPU_SUCCESS && p->row_groups > 1) {
         status = get_kernel(stream, args, NLL_FINISH, t, &kernel);
-        range = team_range(t, 1, (uint64_t)p->teams);
+        range = row_group_range(t, 1, (uint64_t)p->row_groups);
         if (status == XPU_SUCCESS) status = xpu_launch(stream, kernel, &range, p, sizeof *p);
     }
-    return workspace_done(partial, status);
+    return workspace_release(partial, status);
 }
 
 static xpu_status each(xpu_stream *stream, const xpu_nll_loss *args, loss_params *p) {
@@ -74,7 +75,7 @@ static xpu_status each(xpu_stream *stream, const xpu_nll_loss *args, loss_params
     const xpu_range range = {
         .dims = 1, .groups = {targets / LANES + 1}, .local = {LANES}, .work = targets * 8};
     xpu_kernel *kernel;
-    XPU_TRY(get_kernel(stream, args, NLL_EACH, (team){.lanes = 1}, &kernel));
+    XPU_TRY(get_kernel(stream, args, NLL_EACH, (row_group){.lanes = 1}, &kernel));
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
@@ -108,6 +109,6 @@ xpu_status xpu_nll_loss_backward(xpu_stream *stream, const xpu_nll_loss *args, c
                              .local = {LANES, 1},
                              .work = row * (uint64_t)p.batch * 2};
     xpu_kernel *kernel;
-    XPU_TRY(get_kernel(stream, args, NLL_BACKWARD, (team){.lanes = 1}, &kernel));
+    XPU_TRY(get_kernel(stream, args, NLL_BACKWARD, (row_group){.lanes = 1}, &kernel));
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }

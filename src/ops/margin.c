@@ -3,24 +3,24 @@
 
 #include "kernels/margin.h"
 #include "ops/kernel.h"
-#include "ops/team.h"
+#include "ops/row_group.h"
 
 #define GROUP 64
 
 typedef enum margin_kernel { TARGETS, LOSS, BACKWARD } margin_kernel;
 
-static xpu_status get_kernel(int device, const xpu_margin *args, margin_kernel which, team t,
+static xpu_status get_kernel(int device, const xpu_margin *args, margin_kernel which, row_group t,
                              xpu_kernel **kernel) {
     static const char *const names[] = {"margin_targets", "margin_loss", "margin_backward"};
     kernel_spec spec;
     spec_begin(&spec, FAMILY_MARGIN);
-    team_spec(&spec, t, compute_dtype(args->dtype));
+    row_group_spec(&spec, t, compute_dtype(args->dtype));
     spec_dtype(&spec, "T", args->dtype);
-    spec_choice(&spec, "BUILD_", names, which, 4);
+    spec_enum(&spec, "BUILD_", names, which, 4);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "margin.cl", names[which], kernel, "%s %s", names[which],
-                          dtype_token(args->dtype));
+    return kernel_from_file(device, &spec, "margin.cl", names[which], kernel, "%s %s", names[which],
+                            dtype_token(args->dtype));
 }
 
 static xpu_status run_each(xpu_stream *stream, const xpu_margin *args, margin_kernel which,
@@ -31,7 +31,7 @@ static xpu_status run_each(xpu_stream *stream, const xpu_margin *args, margin_ke
                              .local = {GROUP, 1},
                              .work = rows * classes * 16};
     xpu_kernel *kernel;
-    XPU_TRY(get_kernel(xpu_stream_device(stream), args, which, (team){.lanes = 1}, &kernel));
+    XPU_TRY(get_kernel(xpu_stream_device(stream), args, which, (row_group){.lanes = 1}, &kernel));
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
@@ -56,9 +56,9 @@ xpu_status xpu_margin_forward(xpu_stream *stream, const xpu_margin *args, const 
     if (fault) XPU_TRY(xpu_fault_watch(stream, &place));
     p.watch = (struct fault_watch){XPU_ADDR(place), XPU_ADDR("multilabel_margin_loss")};
     XPU_TRY(run_each(stream, args, TARGETS, &p));
-    const team t = team_for(device, args->classes);
+    const row_group t = row_group_for(device, args->classes);
     const xpu_range range =
-        team_range(t, (uint64_t)args->rows, (uint64_t)args->rows * (uint64_t)args->classes * 16);
+        row_group_range(t, (uint64_t)args->rows, (uint64_t)args->rows * (uint64_t)args->classes * 16);
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, LOSS, t, &kernel));
     XPU_TRY(xpu_launch(stream, kernel, &range, &p, sizeof p));

@@ -53,17 +53,17 @@ static xpu_status kernel_for(int device, const xpu_nested *args, const tiling *t
                              xpu_kernel **kernel) {
     kernel_spec spec;
     spec_begin(&spec, FAMILY_NESTED);
-    spec_number(&spec, "E", t->element, 8);
+    spec_int(&spec, "E", t->element, 8);
     spec_dtype(&spec, "I", args->offset_dtype);
-    spec_number(&spec, "LEVELS", args->levels, 8);
+    spec_int(&spec, "LEVELS", args->levels, 8);
     spec_bool(&spec, "UNPAD", unpad);
-    spec_number(&spec, "TX", t->x, 32);
-    spec_number(&spec, "TY", t->y, 32);
-    spec_number(&spec, "BLOCK", t->block, 32);
+    spec_int(&spec, "TX", t->x, 32);
+    spec_int(&spec, "TY", t->y, 32);
+    spec_int(&spec, "BLOCK", t->block, 32);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "nested.cl", "nested_move", kernel, "%s %d bytes",
-                          unpad ? "nested_unpad" : "nested_pad", t->element);
+    return kernel_from_file(device, &spec, "nested.cl", "nested_move", kernel, "%s %d bytes",
+                            unpad ? "nested_unpad" : "nested_pad", t->element);
 }
 
 static xpu_status check(const char *op, const xpu_nested *args, bool unpad) {

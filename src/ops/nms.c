@@ -3,7 +3,7 @@
 
 #include "kernel.h"
 #include "kernels/nms.h"
-#include "team.h"
+#include "row_group.h"
 #include "xpu/memory.h"
 
 /* Boxes whose overlaps are computed per launch, a multiple of 64; boxes that earlier launches removed are
@@ -15,13 +15,13 @@ static xpu_status get_kernel(int device, xpu_dtype dtype, int lanes, bool keep, 
     kernel_spec spec;
     spec_begin(&spec, FAMILY_NMS);
     spec_dtype(&spec, "T", dtype);
-    spec_follows(&spec, "ACC=", dtype == XPU_FLOAT64 ? "double" : "float");
-    spec_number(&spec, "LANES", lanes, 16);
-    spec_pack(&spec, "keep", keep, 1);
-    spec_follows(&spec, "BUILD_", name);
+    spec_option(&spec, "ACC=", dtype == XPU_FLOAT64 ? "double" : "float");
+    spec_int(&spec, "LANES", lanes, 16);
+    spec_key_only(&spec, "keep", keep, 1);
+    spec_option(&spec, "BUILD_", name);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "nms.cl", name, kernel, "%s %s", name, dtype_token(dtype));
+    return kernel_from_file(device, &spec, "nms.cl", name, kernel, "%s %s", name, dtype_token(dtype));
 }
 
 xpu_status xpu_nms(xpu_stream *stream, int64_t count, xpu_dtype dtype, const void *boxes, double threshold,
@@ -32,7 +32,7 @@ xpu_status xpu_nms(xpu_stream *stream, int64_t count, xpu_dtype dtype, const voi
     XPU_TRY(check_floating(device, "nms", dtype));
     if (count < 0) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "nms: %lld boxes", (long long)count);
     if (count == 0) return XPU_SUCCESS;
-    const int lanes = plans_for_processor(device) ? 16 : 256;
+    const int lanes = uses_cpu_policy(device) ? 16 : 256;
     xpu_kernel *covers, *kept;
     XPU_TRY(get_kernel(index, dtype, lanes, false, &covers));
     XPU_TRY(get_kernel(index, dtype, lanes, true, &kept));
@@ -60,5 +60,5 @@ xpu_status xpu_nms(xpu_stream *stream, int64_t count, xpu_dtype dtype, const voi
         status = xpu_launch(stream, covers, &each, &p, sizeof p);
         if (status == XPU_SUCCESS) status = xpu_launch(stream, kept, &one, &p, sizeof p);
     }
-    return workspace_done(memory, status);
+    return workspace_release(memory, status);
 }

@@ -26,13 +26,13 @@ static xpu_status launch(xpu_stream *stream, const xpu_tensor *in, bool write,
     kernel_spec spec;
     spec_begin(&spec, FAMILY_NONZERO);
     spec_dtype(&spec, "T", in->dtype);
-    spec_number(&spec, "DIMS", dims, 8);
-    spec_follows_flag(&spec, "KIND_c", dtype_is_complex(in->dtype));
-    spec_pack(&spec, "write", write, 1);
+    spec_int(&spec, "DIMS", dims, 8);
+    spec_option_flag(&spec, "KIND_c", dtype_is_complex(in->dtype));
+    spec_key_only(&spec, "write", write, 1);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "nonzero.cl", write ? "nonzero_write" : "nonzero_count",
-                               &kernel, "nonzero %s", dtype_token(in->dtype)));
+        XPU_TRY(kernel_from_file(device, &spec, "nonzero.cl", write ? "nonzero_write" : "nonzero_count",
+                                 &kernel, "nonzero %s", dtype_token(in->dtype)));
     size_t parts = (size_t)parts_of(params->numel, params->chunk);
     size_t local =
         params->chunk > 256 ? 16 : 64; /* large chunks: small groups, so that every thread gets some */

@@ -3,12 +3,12 @@
 
 #include "kernel.h"
 #include "kernels/norm_row.h"
-#include "team.h"
+#include "row_group.h"
 #include "xpu/memory.h"
 #include "xpu/trace.h"
 
 #define COLUMN_LANES 32
-#define HOST_TEAMS 64 /* backward: most partial gradients of the parameters */
+#define HOST_ROW_GROUPS 64 /* backward: most partial gradients of the parameters */
 #define SHARE_BYTES (64 << 20)
 
 typedef enum row_kernel { FORWARD, BACKWARD, BACKWARD_PARTIAL, SUM_COLUMNS } row_kernel;
@@ -20,27 +20,27 @@ static xpu_status get_kernel(int index, const xpu_device_properties *device, con
     const int pack = plan->pack;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_NORM);
-    team_spec(&spec, plan->team, compute_dtype(args->dtype));
+    row_group_spec(&spec, plan->row_group, compute_dtype(args->dtype));
     spec_dtype(&spec, "T", args->dtype);
     spec_dtype(&spec, "W", args->parameter_dtype);
-    spec_number(&spec, "REGISTERS", plan->registers, 8);
-    spec_number(&spec, "PACK", pack, 8);
-    spec_follows(&spec, "T_BITS=", pack_type(pack, args->dtype));
-    spec_follows(&spec, "W_BITS=", pack_type(pack, args->parameter_dtype));
-    spec_choice(&spec, "BUILD_", names, which, 4);
+    spec_int(&spec, "REGISTERS", plan->registers, 8);
+    spec_int(&spec, "VECTOR_SIZE", pack, 8);
+    spec_option(&spec, "T_BITS=", vector_type(pack, args->dtype));
+    spec_option(&spec, "W_BITS=", vector_type(pack, args->parameter_dtype));
+    spec_enum(&spec, "BUILD_", names, which, 4);
     spec_flag(&spec, "RMS", args->rms);
     spec_flag(&spec, "HAS_WEIGHT", args->weight);
     spec_flag(&spec, "HAS_BIAS", args->bias);
-    spec_follows_flag(&spec, "PARTIAL", which == BACKWARD_PARTIAL);
+    spec_option_flag(&spec, "PARTIAL", which == BACKWARD_PARTIAL);
     if (which == SUM_COLUMNS) {
-        spec_follows_number(&spec, "COLUMN_LANES", COLUMN_LANES);
-        spec_follows_number(&spec, "SLICES", device->type == XPU_DEVICE_CPU ? 1 : 8);
+        spec_option_int(&spec, "COLUMN_LANES", COLUMN_LANES);
+        spec_option_int(&spec, "SLICES", device->type == XPU_DEVICE_CPU ? 1 : 8);
     }
-    spec_number_if(&spec, plan->length, "LENGTH", plan->length, 32);
+    spec_int_if(&spec, plan->length, "LENGTH", plan->length, 32);
     *kernel = kernel_find(index, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(index, &spec, "norm_row.cl", names[which], kernel, "%s_%s %s",
-                          args->rms ? "rms" : "layer", names[which], dtype_token(args->dtype));
+    return kernel_from_file(index, &spec, "norm_row.cl", names[which], kernel, "%s_%s %s",
+                            args->rms ? "rms" : "layer", names[which], dtype_token(args->dtype));
 }
 
 static xpu_status check(const xpu_device_properties *device, const xpu_row_norm *args) {
@@ -62,7 +62,7 @@ static norm_row_params describe(const xpu_row_norm *args) {
     return p;
 }
 
-xpu_status statistics_of_nothing(xpu_stream *stream, xpu_dtype dtype, int64_t count, void *mean, void *rstd) {
+xpu_status statistics_of_empty(xpu_stream *stream, xpu_dtype dtype, int64_t count, void *mean, void *rstd) {
     const uint64_t zero = 0;
     const uint64_t nan = dtype == XPU_FLOAT64   ? 0x7ff8000000000000
                          : dtype == XPU_FLOAT32 ? 0x7fc00000
@@ -81,8 +81,8 @@ xpu_status xpu_row_norm_forward(xpu_stream *stream, const xpu_row_norm *args, co
     XPU_TRY(check(device, args));
     if (args->rows == 0) return XPU_SUCCESS;
     if (args->length == 0)
-        return statistics_of_nothing(stream, compute_dtype(args->dtype), args->rows, args->rms ? NULL : mean,
-                                     rstd);
+        return statistics_of_empty(stream, compute_dtype(args->dtype), args->rows, args->rms ? NULL : mean,
+                                   rstd);
 
     norm_row_params p = describe(args);
     p.input = XPU_ADDR(input);
@@ -94,23 +94,24 @@ xpu_status xpu_row_norm_forward(xpu_stream *stream, const xpu_row_norm *args, co
     XPU_TRY(get_kernel(index, device, args, FORWARD, &plan, &kernel));
     p.mean = XPU_ADDR(mean);
     p.rstd = XPU_ADDR(rstd);
-    p.rows_per_team = team_rows(device, args->length, args->rows);
-    const uint64_t teams = ((uint64_t)args->rows + p.rows_per_team - 1) / p.rows_per_team;
-    const xpu_range range = team_range(plan.team, teams, (uint64_t)args->rows * (uint64_t)args->length * 4);
+    p.rows_per_row_group = rows_per_row_group_for(device, args->length, args->rows);
+    const uint64_t row_groups = ((uint64_t)args->rows + p.rows_per_row_group - 1) / p.rows_per_row_group;
+    const xpu_range range =
+        row_group_range(plan.row_group, row_groups, (uint64_t)args->rows * (uint64_t)args->length * 4);
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }
 
 /* Number of row groups if each accumulates a partial gradient of the parameters. */
-static int64_t sharing_teams(const xpu_device_properties *device, const xpu_row_norm *args) {
+static int64_t sharing_row_groups(const xpu_device_properties *device, const xpu_row_norm *args) {
     const int64_t share = TUNED(device->type == XPU_DEVICE_CPU, NORM_SHARE_ROWS);
-    int64_t teams = (args->rows + share - 1) / share, most, fit;
-    most = device->type == XPU_DEVICE_CPU ? HOST_TEAMS : 8 * (int64_t)device->max_compute_units;
-    if (teams < (int64_t)device->max_compute_units) teams = (int64_t)device->max_compute_units;
+    int64_t row_groups = (args->rows + share - 1) / share, most, fit;
+    most = device->type == XPU_DEVICE_CPU ? HOST_ROW_GROUPS : 8 * (int64_t)device->max_compute_units;
+    if (row_groups < (int64_t)device->max_compute_units) row_groups = (int64_t)device->max_compute_units;
     fit = SHARE_BYTES / (args->length * 8);
-    if (teams > most) teams = most;
-    if (teams > fit) teams = fit;
-    if (teams > args->rows) teams = args->rows;
-    return teams < 1 ? 1 : teams;
+    if (row_groups > most) row_groups = most;
+    if (row_groups > fit) row_groups = fit;
+    if (row_groups > args->rows) row_groups = args->rows;
+    return row_groups < 1 ? 1 : row_groups;
 }
 
 xpu_status xpu_row_norm_backward(xpu_stream *stream, const xpu_row_norm *args, const void *grad_output,
@@ -135,37 +136,37 @@ xpu_status xpu_row_norm_backward(xpu_stream *stream, const xpu_row_norm *args, c
     const size_t length = (size_t)args->length, width = xpu_dtype_size(compute_dtype(args->dtype));
     const uint64_t elements = (uint64_t)args->rows * length;
     row_plan plan = plan_row(device, args->length, width, 1); /* element by element */
-    plan.team.teams = 1; /* each row group writes a partial gradient, so none may be idle */
-    const row_plan no_team = {.team = {.lanes = 1}, .pack = 1};
+    plan.row_group.row_groups = 1; /* each row group writes a partial gradient, so none may be idle */
+    const row_plan no_row_group = {.row_group = {.lanes = 1}, .pack = 1};
     xpu_kernel *rows, *columns = NULL;
     XPU_TRY(get_kernel(index, device, args, share ? BACKWARD_PARTIAL : BACKWARD, &plan, &rows));
-    if (share) XPU_TRY(get_kernel(index, device, args, SUM_COLUMNS, &no_team, &columns));
+    if (share) XPU_TRY(get_kernel(index, device, args, SUM_COLUMNS, &no_row_group, &columns));
 
     /* dx goes to scratch memory if it isn't requested. */
     void *scratch = NULL;
     size_t partial_size = 0, unwanted = grad_input ? 0 : elements * xpu_dtype_size(args->dtype);
     if (share && args->rows > 0) {
-        p.teams = sharing_teams(device, args);
-        p.rows_per_team = (uint32_t)((args->rows + p.teams - 1) / p.teams);
-        p.teams = (args->rows + p.rows_per_team - 1) / p.rows_per_team;
-        partial_size = (size_t)p.teams * 2 * length * width;
+        p.row_groups = sharing_row_groups(device, args);
+        p.rows_per_row_group = (uint32_t)((args->rows + p.row_groups - 1) / p.row_groups);
+        p.row_groups = (args->rows + p.rows_per_row_group - 1) / p.rows_per_row_group;
+        partial_size = (size_t)p.row_groups * 2 * length * width;
     } else if (args->rows > 0) {
-        p.rows_per_team = team_rows(device, args->length, args->rows);
-        p.teams = (args->rows + p.rows_per_team - 1) / p.rows_per_team;
+        p.rows_per_row_group = rows_per_row_group_for(device, args->length, args->rows);
+        p.row_groups = (args->rows + p.rows_per_row_group - 1) / p.rows_per_row_group;
     }
     if (partial_size + unwanted > 0) XPU_TRY(xpu_workspace_take(stream, partial_size + unwanted, &scratch));
     p.partial = XPU_ADDR(scratch);
     if (!grad_input) p.result = p.partial + partial_size;
 
-    const xpu_range row_range = team_range(plan.team, (uint64_t)p.teams, elements * 6);
+    const xpu_range row_range = row_group_range(plan.row_group, (uint64_t)p.row_groups, elements * 6);
     xpu_status status = args->rows > 0 ? xpu_launch(stream, rows, &row_range, &p, sizeof p) : XPU_SUCCESS;
     if (status == XPU_SUCCESS && share) {
         const bool host = device->type == XPU_DEVICE_CPU;
         const xpu_range range = {.dims = 2,
                                  .groups = {(length + COLUMN_LANES - 1) / COLUMN_LANES, 1},
                                  .local = {COLUMN_LANES, host ? 1 : 8},
-                                 .work = (uint64_t)p.teams * length * 2};
+                                 .work = (uint64_t)p.row_groups * length * 2};
         status = xpu_launch(stream, columns, &range, &p, sizeof p);
     }
-    return workspace_done(scratch, status);
+    return workspace_release(scratch, status);
 }

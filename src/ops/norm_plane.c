@@ -4,7 +4,7 @@
 #include "kernel.h"
 #include "kernels/norm_plane.h"
 #include "norm.h"
-#include "team.h"
+#include "row_group.h"
 #include "xpu/trace.h"
 
 #define LANES 64             /* of columns, and of what is done once a channel */
@@ -49,30 +49,31 @@ typedef struct call {
     const xpu_plane_norm *args;
     bool columns;
     int wide; /* columns: channels of a lane */
-    team team;
+    row_group row_group;
     norm_plane_params p;
     void *scratch;
 } call;
 
 static xpu_status get_kernel(const call *c, plane_kernel which, xpu_kernel **kernel) {
     const xpu_plane_norm *args = c->args;
-    const team t = which <= COLUMN_APPLY || which == BATCH_BACKWARD ? c->team : (team){.lanes = 1};
+    const row_group t =
+        which <= COLUMN_APPLY || which == BATCH_BACKWARD ? c->row_group : (row_group){.lanes = 1};
     const int index = xpu_stream_device(c->stream);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_NORM_PLANE);
-    team_spec(&spec, t, compute_dtype(args->dtype));
+    row_group_spec(&spec, t, compute_dtype(args->dtype));
     spec_dtype(&spec, "T", args->dtype);
     spec_dtype(&spec, "W", args->parameter_dtype);
     spec_dtype(&spec, "RUNNING", args->running_dtype);
     spec_dtype(&spec, "SAVE", args->saved_dtype);
-    spec_number(&spec, "WIDE", c->wide, 8);
-    spec_follows(&spec, part_of(which), "");
-    spec_choice(&spec, "BUILD_", names, which, 8);
+    spec_int(&spec, "WIDE", c->wide, 8);
+    spec_option(&spec, part_of(which), "");
+    spec_enum(&spec, "BUILD_", names, which, 8);
     spec_flag(&spec, "GROUPED", args->groups > 0);
     *kernel = kernel_find(index, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(index, &spec, "norm_plane.cl", names[which], kernel, "%s %s", names[which],
-                          dtype_token(args->dtype));
+    return kernel_from_file(index, &spec, "norm_plane.cl", names[which], kernel, "%s %s", names[which],
+                            dtype_token(args->dtype));
 }
 
 static xpu_status launch(call *c, plane_kernel which, xpu_range range) {
@@ -104,11 +105,11 @@ static void slice_positions(call *c, int64_t slices) {
 
 static xpu_status launch_columns(call *c, plane_kernel which, uint64_t work) {
     const bool all = which == COLUMN_APPLY && c->device->type == XPU_DEVICE_CPU; /* channels in a group */
-    const int64_t blocks = all ? 1 : divide_up(c->p.channels, c->team.lanes * c->wide);
+    const int64_t blocks = all ? 1 : divide_up(c->p.channels, c->row_group.lanes * c->wide);
     return launch(c, which,
                   (xpu_range){.dims = 2,
                               .groups = {(size_t)blocks, (size_t)c->p.slices},
-                              .local = {(size_t)c->team.lanes, 1},
+                              .local = {(size_t)c->row_group.lanes, 1},
                               .work = (uint64_t)elements(c) * work});
 }
 
@@ -151,20 +152,20 @@ static xpu_status start(call *c, xpu_stream *stream, const xpu_plane_norm *args)
     const bool host = c->device->type == XPU_DEVICE_CPU;
     const int64_t wanted = host ? HOST_SETS : 4 * (int64_t)c->device->max_compute_units;
     if (c->columns) {
-        c->team = (team){.lanes = host ? HOST_LANES : LANES};
+        c->row_group = (row_group){.lanes = host ? HOST_LANES : LANES};
         c->wide = host ? (int)clamp(divide_up(p->channels, HOST_LANES), 1, HOST_WIDE) : 1;
-        const int64_t blocks = divide_up(p->channels, c->team.lanes * c->wide);
+        const int64_t blocks = divide_up(p->channels, c->row_group.lanes * c->wide);
         slice_positions(c, clamp(divide_up(host ? wanted : 4 * wanted, blocks > 0 ? blocks : 1), 1,
                                  divide_up(p->length, LEAST_POSITIONS)));
     } else {
         const int64_t length = args->groups ? p->length * (args->channels / args->groups) : p->length;
-        c->team = team_for(c->device, host ? length : length * args->batch);
+        c->row_group = row_group_for(c->device, host ? length : length * args->batch);
         const int64_t slices =
             args->groups ? 1 : clamp(divide_up(wanted, p->sets > 0 ? p->sets : 1), 1, args->batch);
         p->planes_per_slice = divide_up(args->batch, slices > 0 ? slices : 1);
         p->slices =
             args->groups ? 1 : divide_up(args->batch, p->planes_per_slice > 0 ? p->planes_per_slice : 1);
-        p->planes_per_team = team_rows(c->device, args->length, p->planes);
+        p->planes_per_row_group = rows_per_row_group_for(c->device, args->length, p->planes);
     }
     return XPU_SUCCESS;
 }
@@ -179,7 +180,7 @@ static xpu_status get_scratch(call *c, int64_t partials, int width) {
     return XPU_SUCCESS;
 }
 
-static xpu_status finish(call *c, xpu_status status) { return workspace_done(c->scratch, status); }
+static xpu_status finish(call *c, xpu_status status) { return workspace_release(c->scratch, status); }
 
 /* Computes y or dx from the coefficients. */
 static xpu_status apply(call *c) {
@@ -189,8 +190,8 @@ static xpu_status apply(call *c) {
         return launch_columns(c, COLUMN_APPLY, 2);
     }
     return launch(c, PLANE_APPLY,
-                  team_range(c->team, (uint64_t)divide_up(c->p.planes, c->p.planes_per_team),
-                             (uint64_t)elements(c) * 2));
+                  row_group_range(c->row_group, (uint64_t)divide_up(c->p.planes, c->p.planes_per_row_group),
+                                  (uint64_t)elements(c) * 2));
 }
 
 static xpu_status forward(call *c, const void *output) {
@@ -200,8 +201,9 @@ static xpu_status forward(call *c, const void *output) {
         if (c->columns)
             XPU_TRY(launch_columns(c, COLUMN_STATISTICS, 3));
         else
-            XPU_TRY(launch(c, PLANE_STATISTICS,
-                           team_range(c->team, (uint64_t)(p->sets * p->slices), (uint64_t)elements(c) * 3)));
+            XPU_TRY(launch(
+                c, PLANE_STATISTICS,
+                row_group_range(c->row_group, (uint64_t)(p->sets * p->slices), (uint64_t)elements(c) * 3)));
         if (c->args->groups) { /* statistics treat a set as one plane, application as its channels */
             XPU_TRY(launch_each(c, GROUP_FINISH, p->planes, 16));
             p->length = c->args->length;
@@ -218,7 +220,7 @@ xpu_status xpu_plane_norm_forward(xpu_stream *stream, const xpu_plane_norm *args
     XPU_TRY(start(&c, stream, args));
     if (is_empty(args))
         return args->evaluate ? XPU_SUCCESS
-                              : statistics_of_nothing(stream, args->saved_dtype, c.p.sets, mean, rstd);
+                              : statistics_of_empty(stream, args->saved_dtype, c.p.sets, mean, rstd);
     c.p.input = XPU_ADDR(input);
     c.p.result = XPU_ADDR(output);
     c.p.mean = XPU_ADDR(mean);
@@ -236,15 +238,17 @@ static bool is_whole(const call *c) {
 static xpu_status backward(call *c, const void *grad_input) {
     norm_plane_params *p = &c->p;
     if (grad_input && is_whole(c))
-        return launch(c, BATCH_BACKWARD, team_range(c->team, (uint64_t)p->sets, (uint64_t)elements(c) * 5));
+        return launch(c, BATCH_BACKWARD,
+                      row_group_range(c->row_group, (uint64_t)p->sets, (uint64_t)elements(c) * 5));
     if (c->columns)
         XPU_TRY(launch_columns(c, COLUMN_SUMS, 3));
     else
-        XPU_TRY(launch(c, PLANE_SUMS,
-                       team_range(c->team,
-                                  (uint64_t)(c->args->groups ? divide_up(p->planes, p->planes_per_team)
-                                                             : p->sets * p->slices),
-                                  (uint64_t)elements(c) * 3)));
+        XPU_TRY(
+            launch(c, PLANE_SUMS,
+                   row_group_range(c->row_group,
+                                   (uint64_t)(c->args->groups ? divide_up(p->planes, p->planes_per_row_group)
+                                                              : p->sets * p->slices),
+                                   (uint64_t)elements(c) * 3)));
     if (c->args->groups) {
         if (p->grad_weight || p->grad_bias)
             XPU_TRY(launch_each(c, GROUP_PARAMETERS, p->channels, 4 * (uint64_t)p->batch));

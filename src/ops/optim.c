@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "ops/multi.h"
+#include "ops/multi_tensor.h"
 
 typedef enum step_kind { ADAM, SGD, ADAGRAD, UNSCALE, UPDATE_SCALE } step_kind;
 static const char *const names[] = {"adam", "sgd", "adagrad", "unscale", "update_scale"};
@@ -20,7 +20,7 @@ static uint64_t bits(xpu_dtype dtype, double value) {
     return word;
 }
 
-static void fill_common(struct multi_params *params, xpu_dtype dtype, const xpu_step_options *o) {
+static void fill_common(struct multi_tensor_params *params, xpu_dtype dtype, const xpu_step_options *o) {
     params->number[0] = bits(dtype, o->lr);
     params->number[1] = bits(dtype, o->weight_decay);
     params->number[2] = XPU_ADDR(o->lr_tensor);
@@ -36,35 +36,36 @@ typedef struct variant {
 } variant;
 
 static xpu_status run(xpu_stream *stream, step_kind kind, xpu_dtype dtype, const variant *v, void *rows,
-                      int width, int64_t tensors, struct multi_params *params, unsigned cost) {
+                      int width, int64_t tensors, struct multi_tensor_params *params, unsigned cost) {
     int device = xpu_stream_device(stream);
     if (dtype != XPU_FLOAT32 && dtype != XPU_FLOAT64 && dtype != XPU_FLOAT16 && dtype != XPU_BFLOAT16)
-        return op_lacks(names[kind], dtype, NULL);
-    multi_shape shape;
-    XPU_TRY(multi_shape_of(device, &shape));
+        return op_unsupported_dtype(names[kind], dtype, NULL);
+    multi_tensor_shape shape;
+    XPU_TRY(multi_tensor_shape_of(device, &shape));
     kernel_spec spec;
     spec_begin(&spec, FAMILY_OPTIM);
-    multi_spec(&spec, &shape, width);
-    spec_choice(&spec, "STEP_", names, kind, 8);
+    multi_tensor_spec(&spec, &shape, width);
+    spec_enum(&spec, "STEP_", names, kind, 8);
     spec_dtype(&spec, "T", dtype);
-    spec_follows_number(&spec, "WIDE", dtype == XPU_FLOAT64);
-    for (int i = 0; v && i < 3; i++) spec_number_if(&spec, v->name[i], v->name[i], v->on[i], 1);
+    spec_option_int(&spec, "WIDE", dtype == XPU_FLOAT64);
+    for (int i = 0; v && i < 3; i++) spec_int_if(&spec, v->name[i], v->name[i], v->on[i], 1);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel) {
         const xpu_device_properties *properties;
         XPU_TRY(xpu_device_get_properties(device, &properties));
-        if (dtype == XPU_FLOAT64 && !properties->has_fp64) return op_lacks(names[kind], dtype, properties);
-        XPU_TRY(kernel_of_file(device, &spec, "optim.cl", names[kind], &kernel, "%s %s", names[kind],
-                               dtype_token(dtype)));
+        if (dtype == XPU_FLOAT64 && !properties->has_fp64)
+            return op_unsupported_dtype(names[kind], dtype, properties);
+        XPU_TRY(kernel_from_file(device, &spec, "optim.cl", names[kind], &kernel, "%s %s", names[kind],
+                                 dtype_token(dtype)));
     }
-    return multi_launch(stream, kernel, &shape, rows, width, tensors, params, cost);
+    return multi_tensor_launch(stream, kernel, &shape, rows, width, tensors, params, cost);
 }
 
 #define WIDTH_OF(row) ((int)(sizeof(row) / sizeof(uint64_t)))
 
 xpu_status xpu_adam(xpu_stream *stream, xpu_dtype dtype, xpu_adam_row *rows, int64_t count,
                     const xpu_adam_options *o) {
-    struct multi_params params;
+    struct multi_tensor_params params;
     fill_common(&params, dtype, &o->step);
     const double own[] = {o->beta1, o->beta2, o->eps, log(o->beta1), log(o->beta2)};
     for (int i = 0; i < 5; i++) params.number[6 + i] = bits(dtype, own[i]);
@@ -74,7 +75,7 @@ xpu_status xpu_adam(xpu_stream *stream, xpu_dtype dtype, xpu_adam_row *rows, int
 
 xpu_status xpu_sgd(xpu_stream *stream, xpu_dtype dtype, xpu_sgd_row *rows, int64_t count,
                    const xpu_sgd_options *o) {
-    struct multi_params params;
+    struct multi_tensor_params params;
     fill_common(&params, dtype, &o->step);
     params.number[6] = bits(dtype, o->momentum);
     params.number[7] = bits(dtype, o->dampening);
@@ -85,7 +86,7 @@ xpu_status xpu_sgd(xpu_stream *stream, xpu_dtype dtype, xpu_sgd_row *rows, int64
 
 xpu_status xpu_adagrad(xpu_stream *stream, xpu_dtype dtype, xpu_adagrad_row *rows, int64_t count,
                        const xpu_step_options *o, double lr_decay, double eps) {
-    struct multi_params params;
+    struct multi_tensor_params params;
     fill_common(&params, dtype, o);
     params.number[6] = bits(dtype, lr_decay);
     params.number[7] = bits(dtype, eps);
@@ -94,7 +95,7 @@ xpu_status xpu_adagrad(xpu_stream *stream, xpu_dtype dtype, xpu_adagrad_row *row
 
 xpu_status xpu_unscale(xpu_stream *stream, xpu_dtype dtype, xpu_unscale_row *rows, int64_t count,
                        const float *inv_scale, float *found_inf) {
-    struct multi_params params;
+    struct multi_tensor_params params;
     params.number[0] = XPU_ADDR(inv_scale);
     params.number[1] = XPU_ADDR(found_inf);
     return run(stream, UNSCALE, dtype, NULL, rows, WIDTH_OF(xpu_unscale_row), count, &params, 2);
@@ -105,14 +106,15 @@ xpu_status xpu_update_scale(xpu_stream *stream, float *scale, int32_t *growth_tr
     int device = xpu_stream_device(stream);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_SCALE);
-    spec_follows(&spec, "STEP_", "update_scale");
-    spec_follows(&spec, "T=", "f32");
-    spec_follows_number(&spec, "WIDE", 0);
+    spec_option(&spec, "STEP_", "update_scale");
+    spec_option(&spec, "T=", "f32");
+    spec_option_int(&spec, "WIDE", 0);
     xpu_kernel *kernel = kernel_find(device, &spec);
-    if (!kernel) XPU_TRY(kernel_of_file(device, &spec, "optim.cl", "update_scale", &kernel, "update_scale"));
-    struct multi_params params = {.number = {XPU_ADDR(scale), XPU_ADDR(growth_tracker), XPU_ADDR(found_inf),
-                                             bits(XPU_FLOAT32, growth), bits(XPU_FLOAT32, backoff),
-                                             (uint64_t)interval}};
+    if (!kernel)
+        XPU_TRY(kernel_from_file(device, &spec, "optim.cl", "update_scale", &kernel, "update_scale"));
+    struct multi_tensor_params params = {.number = {XPU_ADDR(scale), XPU_ADDR(growth_tracker),
+                                                    XPU_ADDR(found_inf), bits(XPU_FLOAT32, growth),
+                                                    bits(XPU_FLOAT32, backoff), (uint64_t)interval}};
     xpu_range range = {1, {1}, {1}, 1};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }

@@ -119,7 +119,7 @@ bool xpu_pointwise_defined(xpu_pointwise_op op, xpu_dtype compute) {
 /* --- source generation --- */
 
 /* Most elements of a vector; and the number of elements from which on vectors pay off. */
-#define MAX_PACK 8
+#define MAX_VECTOR_SIZE 8
 
 typedef struct plan {
     xpu_pointwise_op op;
@@ -336,7 +336,7 @@ static void add_offsets(text *t, const plan *p, int first) {
 
 /* GPU: elements per vector, 16 bytes of the widest operand, if all operands are aligned to their vectors. */
 static int pack_size(const plan *p) {
-    if (p->layout.kind != LAYOUT_FLAT || p->layout.count < TUNED(false, PACKED_FROM)) return 1;
+    if (p->layout.kind != LAYOUT_FLAT || p->layout.count < TUNED(false, VECTORIZE_FROM)) return 1;
     size_t widest = 1;
     uintptr_t unaligned = 0;
     int operands = p->iter->outputs + p->iter->inputs;
@@ -345,7 +345,7 @@ static int pack_size(const plan *p) {
         if (p->layout.access[i] == ACCESS_NEXT && size > widest) widest = size;
     }
     int pack = widest >= 16 ? 1 : (int)(16 / widest);
-    if (pack > MAX_PACK) pack = MAX_PACK;
+    if (pack > MAX_VECTOR_SIZE) pack = MAX_VECTOR_SIZE;
     for (int i = 0; i < operands; i++) {
         size_t size = xpu_dtype_size(p->iter->operand[i].dtype);
         if (p->layout.access[i] == ACCESS_NEXT)
@@ -538,20 +538,20 @@ static xpu_status make_kernel(int device, const kernel_spec *spec, const plan *p
     xpu_dtype packed = converts_packed(p);
     xpu_status status;
     if (packed != XPU_DTYPE_COUNT) {
-        status = op_lacks(p->arity->name, packed, NULL);
+        status = op_unsupported_dtype(p->arity->name, packed, NULL);
     } else if (!pointwise_formula(p->op, p->compute)) {
-        status = op_lacks(p->arity->name, p->compute, NULL);
+        status = op_unsupported_dtype(p->arity->name, p->compute, NULL);
     } else if (lacking != XPU_DTYPE_COUNT && !properties->has_fp64) {
-        status = op_lacks(p->arity->name, lacking, properties);
+        status = op_unsupported_dtype(p->arity->name, lacking, properties);
     } else {
         write_text(&source, p);
         add_plan(&written, p);
-        kernel_recipe recipe = {
+        kernel_build_spec build_spec = {
             .text = source.data, .written = written.data, .name = "pointwise", .label = label.data};
         status =
             source.failed || label.failed || written.failed
                 ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", p->arity->name)
-                : kernel_make(device, spec, &recipe, kernel);
+                : kernel_build(device, spec, &build_spec, kernel);
     }
     text_free(&label);
     text_free(&source);
@@ -564,15 +564,15 @@ static xpu_status find_kernel(int device, const plan *p, xpu_kernel **kernel) {
     const int operands = p->iter->outputs + p->iter->inputs;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_POINTWISE);
-    spec_pack(&spec, "op", p->op, 16);
-    spec_pack(&spec, "compute", p->compute, 8);
-    spec_pack(&spec, "layout", p->layout.kind, 8);
-    spec_pack(&spec, "dims", p->dims, 8);
-    spec_pack(&spec, "pack", p->pack, 8);
+    spec_key_only(&spec, "op", p->op, 16);
+    spec_key_only(&spec, "compute", p->compute, 8);
+    spec_key_only(&spec, "layout", p->layout.kind, 8);
+    spec_key_only(&spec, "dims", p->dims, 8);
+    spec_key_only(&spec, "pack", p->pack, 8);
     for (int i = 0; i < operands; i++) {
-        spec_pack(&spec, "dtype", p->iter->operand[i].dtype, 6);
-        spec_pack(&spec, "access", p->layout.access[i], 2);
-        spec_pack(&spec, "step", constant_step(p, i), 4);
+        spec_key_only(&spec, "dtype", p->iter->operand[i].dtype, 6);
+        spec_key_only(&spec, "access", p->layout.access[i], 2);
+        spec_key_only(&spec, "step", constant_step(p, i), 4);
     }
     *kernel = kernel_find(device, &spec);
     return *kernel ? XPU_SUCCESS : make_kernel(device, &spec, p, kernel);
@@ -613,7 +613,7 @@ static xpu_status run_flat(xpu_stream *stream, xpu_kernel *kernel, const plan *p
     params.count = count;
     xpu_range range = {
         .dims = 1, .groups = {(items + local - 1) / local}, .local = {local}, .work = count * p->arity->cost};
-    return xpu_launch_listed(stream, kernel, &range, &params, sizeof params, iter_accesses, p->iter);
+    return xpu_launch_with_accesses(stream, kernel, &range, &params, sizeof params, iter_accesses, p->iter);
 }
 
 static xpu_status run_strided(xpu_stream *stream, xpu_kernel *kernel, const plan *p,
@@ -636,9 +636,9 @@ static xpu_status run_strided(xpu_stream *stream, xpu_kernel *kernel, const plan
     if (p->layout.kind == LAYOUT_ROWS) {
         size_t inner = (size_t)iter->size[0], rows = count / inner;
         /* If an operand is contiguous along dimension 1, tiles reuse its cache lines. */
-        size_t width = p->layout.turned ? 16 : smaller(group, round_up(inner, 16));
-        size_t height =
-            smaller(p->layout.turned ? smaller(group / width, (size_t)iter->size[1]) : group / width, rows);
+        size_t width = p->layout.transposed ? 16 : smaller(group, round_up(inner, 16));
+        size_t height = smaller(
+            p->layout.transposed ? smaller(group / width, (size_t)iter->size[1]) : group / width, rows);
         params.inner = (uint32_t)inner;
         params.count = (uint32_t)rows;
         range.dims = 2;
@@ -653,7 +653,7 @@ static xpu_status run_strided(xpu_stream *stream, xpu_kernel *kernel, const plan
         params.inner = 0;
         params.count = (uint32_t)count;
     }
-    return xpu_launch_listed(stream, kernel, &range, &params, sizeof params, iter_accesses, p->iter);
+    return xpu_launch_with_accesses(stream, kernel, &range, &params, sizeof params, iter_accesses, p->iter);
 }
 
 /* Texts are made for a few numbers of dimensions only; the dimensions put on have one element. */
@@ -678,12 +678,12 @@ static xpu_status run(xpu_stream *stream, plan *p, const xpu_scalar *scalars) {
             return XPU_SUCCESS;
         }
         p->dims = rounded_dims(p->iter->dims);
-        if (p->layout.turned > 1) {
-            xpu_iter turned = *p->iter;
-            iter_swap(&turned, 1, p->layout.turned);
+        if (p->layout.transposed > 1) {
+            xpu_iter transposed = *p->iter;
+            iter_swap(&transposed, 1, p->layout.transposed);
             plan part = *p;
-            part.iter = &turned;
-            part.layout.turned = 1;
+            part.iter = &transposed;
+            part.layout.transposed = 1;
             return run(stream, &part, scalars);
         }
     }
@@ -715,7 +715,7 @@ xpu_status xpu_pointwise(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype comp
             a->name, a->inputs, a->scalars, a->outputs, iter->inputs, scalar_count, iter->outputs);
     xpu_iter merged;
     plan p = {.op = op, .arity = a, .compute = compute, .iter = iter};
-    if (iter->dims > 1 && iter_can_coalesce(iter)) {
+    if (iter->dims > 1 && iter_has_mergeable_dims(iter)) {
         merged = *iter;
         xpu_iter_coalesce(&merged);
         p.iter = &merged;

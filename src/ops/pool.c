@@ -5,7 +5,7 @@
 
 #include "kernel.h"
 #include "kernels/pool.h"
-#include "team.h"
+#include "row_group.h"
 
 #define GROUP 256 /* work-items */
 #define MOST_LANES 64
@@ -24,27 +24,27 @@ static xpu_status get_kernel(int device, const xpu_pool *args, const plan *plan,
     kernel_spec spec;
     spec_begin(&spec, FAMILY_POOL);
     spec_dtype(&spec, "T", args->dtype);
-    spec_follows(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
-    spec_follows(&spec, "MASK=", args->dtype == XPU_FLOAT64 ? "long" : "int");
-    spec_follows_number(&spec, "BLOCK", BLOCK);
+    spec_option(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
+    spec_option(&spec, "MASK=", args->dtype == XPU_FLOAT64 ? "long" : "int");
+    spec_option_int(&spec, "BLOCK", BLOCK);
     spec_flag(&spec, "MAXIMUM", args->maximum);
     spec_flag(&spec, "ADAPTIVE", args->adaptive);
     spec_flag(&spec, "FRACTIONAL", args->samples != NULL);
-    spec_follows_flag(&spec, "ACC_IS_DOUBLE", args->dtype == XPU_FLOAT64);
+    spec_option_flag(&spec, "ACC_IS_DOUBLE", args->dtype == XPU_FLOAT64);
     spec_flag(&spec, "LAST", args->channels_last);
-    spec_pack(&spec, "backward", plan->backward, 1);
-    spec_pack(&spec, "planes", plan->planes, 1);
-    spec_pack(&spec, "lines", plan->lines, 1);
-    spec_follows(&spec, "BUILD_", name);
-    spec_number_if(&spec, plan->apart, "APART", plan->apart, 32);
+    spec_key_only(&spec, "backward", plan->backward, 1);
+    spec_key_only(&spec, "planes", plan->planes, 1);
+    spec_key_only(&spec, "lines", plan->lines, 1);
+    spec_option(&spec, "BUILD_", name);
+    spec_int_if(&spec, plan->apart, "APART", plan->apart, 32);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "pool.cl", name, kernel, "%s_%s%s %s",
-                          args->maximum ? "max" : "average",
-                          args->adaptive  ? "adaptive_"
-                          : args->samples ? "fractional_"
-                                          : "",
-                          name, dtype_token(args->dtype));
+    return kernel_from_file(device, &spec, "pool.cl", name, kernel, "%s_%s%s %s",
+                            args->maximum ? "max" : "average",
+                            args->adaptive  ? "adaptive_"
+                            : args->samples ? "fractional_"
+                                            : "",
+                            name, dtype_token(args->dtype));
 }
 
 /* CPU: work-items of the kernels for planes (a plane, or several channels of a batch entry) and for output

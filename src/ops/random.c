@@ -41,9 +41,9 @@ static xpu_status make_kernel(int device, const kernel_spec *spec, const xpu_ite
     int operands = iter->outputs + iter->inputs;
     for (int i = 0; i < operands; i++)
         if (dtype_needs_fp64(iter->operand[i].dtype) && !properties->has_fp64)
-            return op_lacks("random numbers", iter->operand[i].dtype, properties);
-    return kernel_of_file(device, spec, "random.cl", "random", kernel, "random %s ->%s", kinds[d->kind],
-                          dtype_token(iter->operand[0].dtype));
+            return op_unsupported_dtype("random numbers", iter->operand[i].dtype, properties);
+    return kernel_from_file(device, spec, "random.cl", "random", kernel, "random %s ->%s", kinds[d->kind],
+                            dtype_token(iter->operand[0].dtype));
 }
 
 static xpu_status launch(xpu_stream *stream, const xpu_iter *iter, const draw *d) {
@@ -53,9 +53,9 @@ static xpu_status launch(xpu_stream *stream, const xpu_iter *iter, const draw *d
     const xpu_dtype out = iter->operand[0].dtype;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_RANDOM);
-    spec_choice(&spec, "DIST=", kinds, d->kind, 8);
+    spec_enum(&spec, "DIST=", kinds, d->kind, 8);
     spec_dtype(&spec, "OUT", out);
-    spec_follows(&spec, "OUT_", dtype_token(out));
+    spec_option(&spec, "OUT_", dtype_token(out));
     spec_dtype(&spec, "IN", iter->operand[operands - 1].dtype);
     spec_flag(&spec, "STRIDED", strided);
     spec_flag(&spec, "WIDE", d->wide);
@@ -93,7 +93,7 @@ static xpu_status run(xpu_stream *stream, xpu_generator *generator, const xpu_it
         if (dtype_is_complex(dtype))
             return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: complex tensors are filled as pairs of real numbers",
                            function);
-        if (!dtype_is_ordered(dtype)) return op_lacks("random numbers", dtype, NULL);
+        if (!dtype_is_ordered(dtype)) return op_unsupported_dtype("random numbers", dtype, NULL);
     }
     int64_t count = xpu_iter_numel(iter);
     if (!count) return XPU_SUCCESS;

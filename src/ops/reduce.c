@@ -135,11 +135,11 @@ static bool is_dense(const shape *s, const xpu_iter *iter) {
 
 /* --- the launch --- */
 
-typedef enum entry { ENTRY_ROWS, ENTRY_SHORT_ROWS, ENTRY_COLUMNS, ENTRY_POINTS, ENTRY_PARTIALS } entry;
-static const char *const entries[] = {"reduce_rows", "reduce_short_rows", "reduce_columns", "reduce_points",
+typedef enum entry { ENTRY_ROWS, ENTRY_SHORT_ROWS, ENTRY_COLUMNS, ENTRY_SINGLE, ENTRY_PARTIALS } entry;
+static const char *const entries[] = {"reduce_rows", "reduce_short_rows", "reduce_columns", "reduce_single",
                                       "reduce_partials"};
 
-#define SUBGROUP 16
+#define SUBGROUP_SIZE 16
 #define MAX_LOCAL 256
 #define LONGEST_CHUNK 65536 /* elements; keeps fp32 sums exact: 1,024 a lane and accumulator */
 
@@ -172,7 +172,7 @@ static void cut(reduce_params *p, int64_t wanted, int64_t shortest, int64_t long
     p->tasks = p->outputs * p->chunks;
 }
 
-static bool subgroup_tier(const xpu_device_properties *device) {
+static bool subgroup_variant(const xpu_device_properties *device) {
     return device->has_subgroups && device->has_subgroup_size && device->has_subgroup_shuffle;
 }
 
@@ -181,13 +181,13 @@ static void plan_columns(const shape *s, const xpu_device_properties *device, ac
                          bool side_by_side, int64_t workers, plan *plan, reduce_params *p) {
     bool cpu = device->type == XPU_DEVICE_CPU;
     plan->contiguous = plan->subgroups = false;
-    plan->local = cpu ? SUBGROUP : 64;
+    plan->local = cpu ? SUBGROUP_SIZE : 64;
     p->chunk = p->total;
     p->chunks = 1;
     p->tasks = p->outputs;
     if (!side_by_side) {
-        plan->entry = ENTRY_POINTS;
-        if (cpu) plan->local = 4 * SUBGROUP;
+        plan->entry = ENTRY_SINGLE;
+        if (cpu) plan->local = 4 * SUBGROUP_SIZE;
         plan->groups = ceil_div(p->outputs, plan->local);
         return;
     }
@@ -220,9 +220,10 @@ static void make_plan(const shape *s, const xpu_device_properties *device, acc_k
                       plan *plan, reduce_params *p) {
     bool cpu = device->type == XPU_DEVICE_CPU;
     int64_t units = (int64_t)device->max_compute_units;
-    int64_t lanes = cpu                                     ? units * 4 * SUBGROUP
-                    : device->vendor_id == XPU_VENDOR_INTEL ? (int64_t)device->gpu_eu_count * 8 * SUBGROUP
-                                                            : units * 1024;
+    int64_t lanes = cpu ? units * 4 * SUBGROUP_SIZE
+                    : device->vendor_id == XPU_VENDOR_INTEL
+                        ? (int64_t)device->gpu_eu_count * 8 * SUBGROUP_SIZE
+                        : units * 1024;
     bool row = s->reduced[0].in == element || s->total == 1;
     bool side_by_side = s->kept_dims > 0 && s->kept[0].in == element;
 
@@ -231,33 +232,35 @@ static void make_plan(const shape *s, const xpu_device_properties *device, acc_k
     plan->wide = s->total > INT32_MAX / 2;
     plan->kept = s->kept_dims;
     plan->outer = s->reduced_dims - 1;
-    plan->subgroups = subgroup_tier(device);
+    plan->subgroups = subgroup_variant(device);
     plan->contiguous = row;
     p->batch = 1;
     p->width = 1;
-    if (!row && side_by_side && s->kept[0].size >= SUBGROUP) {
-        plan_columns(s, device, kind, true, lanes / (cpu ? SUBGROUP : 64), plan, p);
-    } else if (s->outputs >= 64 && (s->total < SUBGROUP || (!row && s->outputs >= lanes))) {
+    if (!row && side_by_side && s->kept[0].size >= SUBGROUP_SIZE) {
+        plan_columns(s, device, kind, true, lanes / (cpu ? SUBGROUP_SIZE : 64), plan, p);
+    } else if (s->outputs >= 64 && (s->total < SUBGROUP_SIZE || (!row && s->outputs >= lanes))) {
         plan_columns(s, device, kind, false, 0, plan, p);
     } else if (plan->subgroups && (kind == KIND_one || kind == KIND_twice || plan->doubled) && row &&
-               plan->outer == 0 && s->total <= TUNED(cpu, SHORT_ROW) && s->outputs >= 4 * SUBGROUP) {
+               plan->outer == 0 && s->total <= TUNED(cpu, SHORT_ROW) && s->outputs >= 4 * SUBGROUP_SIZE) {
         plan->entry = ENTRY_SHORT_ROWS;
-        if (s->total <= TUNED(cpu, WRITTEN_OUT) && s->total % SUBGROUP == 0) plan->length = (int)s->total;
-        plan->local = cpu ? SUBGROUP : 4 * SUBGROUP;
+        if (s->total <= TUNED(cpu, WRITTEN_OUT) && s->total % SUBGROUP_SIZE == 0)
+            plan->length = (int)s->total;
+        plan->local = cpu ? SUBGROUP_SIZE : 4 * SUBGROUP_SIZE;
         p->chunk = p->total;
         p->chunks = 1;
         p->tasks = p->outputs;
         if (cpu)
-            p->batch = most(
-                least(TUNED(cpu, REDUCE_BATCH) / SUBGROUP / p->total, p->tasks / (2 * units * SUBGROUP)), 1);
+            p->batch = most(least(TUNED(cpu, REDUCE_BATCH) / SUBGROUP_SIZE / p->total,
+                                  p->tasks / (2 * units * SUBGROUP_SIZE)),
+                            1);
         plan->groups = ceil_div(p->tasks, p->batch * plan->local);
     } else if (plan->subgroups) {
         plan->entry = ENTRY_ROWS;
-        cut(p, lanes / SUBGROUP, TUNED(cpu, REDUCE_CHUNK), LONGEST_CHUNK);
-        plan->local = cpu ? SUBGROUP : 4 * SUBGROUP;
+        cut(p, lanes / SUBGROUP_SIZE, TUNED(cpu, REDUCE_CHUNK), LONGEST_CHUNK);
+        plan->local = cpu ? SUBGROUP_SIZE : 4 * SUBGROUP_SIZE;
         if (cpu)
             p->batch = most(least(TUNED(cpu, REDUCE_BATCH) / most(p->chunk, 1), p->tasks / (2 * units)), 1);
-        plan->groups = ceil_div(p->tasks, p->batch * (plan->local / SUBGROUP));
+        plan->groups = ceil_div(p->tasks, p->batch * (plan->local / SUBGROUP_SIZE));
     } else {
         plan->entry = ENTRY_ROWS;
         plan->local = cpu ? 64 : MAX_LOCAL;
@@ -294,13 +297,13 @@ static bool is_extreme(xpu_reduction reduction) {
            reduction == XPU_REDUCE_NORM_MIN;
 }
 
-static void write_formulas(text *t, const struct row *row) {
+static void emit_formulas(text *t, const struct row *row) {
     text_addf(t, formulas, row->identity, row->step, row->combine, row->finish, row->second);
 }
 
 bool reduce_read(text *out, const char *written) {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (!strcasecmp(table[i].name, written)) return write_formulas(out, &table[i]), true;
+        if (!strcasecmp(table[i].name, written)) return emit_formulas(out, &table[i]), true;
     return false;
 }
 
@@ -311,37 +314,37 @@ static void describe(kernel_spec *spec, xpu_reduction reduction, const xpu_iter 
     const xpu_dtype in = iter->operand[iter->outputs].dtype, out = iter->operand[0].dtype;
     const xpu_dtype a = plan->computed;
     spec_begin(spec, FAMILY_REDUCE);
-    spec_pack(spec, "reduction", reduction, 8);
+    spec_key_only(spec, "reduction", reduction, 8);
     spec_dtype(spec, "IN", in);
     spec_dtype(spec, "OUT0", out);
     spec_dtype(spec, "OUT1", iter->outputs == 2 ? iter->operand[1].dtype : XPU_BOOL);
-    spec_follows(spec, "A=", dtype_computed(a));
-    spec_follows(spec, "KIND_", kinds[row->kind]);
-    spec_pack(spec, "IDX", plan->wide, 1);
-    spec_follows(spec, "IDX=", plan->wide ? "long" : "int");
-    spec_number(spec, "LOCAL", plan->local, 16);
-    spec_follows_number(spec, "LANES", SUBGROUP);
-    spec_number(spec, "KEPT", plan->kept, 8);
-    spec_number(spec, "OUTER", plan->outer, 8);
-    spec_choice(spec, "BUILD_", entries, entry, 4);
-    spec_follows_flag(spec, "A_FLOAT", dtype_class(a) == 'f');
-    spec_follows_flag(spec, "A_COMPLEX", dtype_class(a) == 'c');
-    spec_follows_flag(spec, "A_SIGNED", dtype_class(a) == 'i');
-    spec_follows_flag(spec, "A_DOUBLE", dtype_needs_fp64(a));
-    spec_follows_flag(spec, "WIDE", plan->doubled);
-    spec_follows_flag(spec, "IN_FLOAT", dtype_is_floating(in));
-    spec_follows_flag(spec, "IN_DOUBLE", dtype_needs_fp64(in));
-    spec_follows_flag(spec, "IN_COMPLEX", dtype_class(in) == 'c');
+    spec_option(spec, "A=", dtype_computed(a));
+    spec_option(spec, "KIND_", kinds[row->kind]);
+    spec_key_only(spec, "IDX", plan->wide, 1);
+    spec_option(spec, "IDX=", plan->wide ? "long" : "int");
+    spec_int(spec, "LOCAL", plan->local, 16);
+    spec_option_int(spec, "LANES", SUBGROUP_SIZE);
+    spec_int(spec, "KEPT", plan->kept, 8);
+    spec_int(spec, "OUTER", plan->outer, 8);
+    spec_enum(spec, "BUILD_", entries, entry, 4);
+    spec_option_flag(spec, "A_FLOAT", dtype_class(a) == 'f');
+    spec_option_flag(spec, "A_COMPLEX", dtype_class(a) == 'c');
+    spec_option_flag(spec, "A_SIGNED", dtype_class(a) == 'i');
+    spec_option_flag(spec, "A_DOUBLE", dtype_needs_fp64(a));
+    spec_option_flag(spec, "WIDE", plan->doubled);
+    spec_option_flag(spec, "IN_FLOAT", dtype_is_floating(in));
+    spec_option_flag(spec, "IN_DOUBLE", dtype_needs_fp64(in));
+    spec_option_flag(spec, "IN_COMPLEX", dtype_class(in) == 'c');
     spec_flag(spec, "SECOND", iter->outputs == 2);
     spec_flag(spec, "CONTIGUOUS", plan->contiguous);
     spec_flag(spec, "DENSE", plan->dense);
-    spec_number_if(spec, entry == ENTRY_COLUMNS, "COLUMNS", plan->columns, 8);
-    spec_number_if(spec, plan->pack > 1, "PACK", plan->pack, 8);
-    spec_follows(spec, "PACK_BITS=", plan->pack > 1 ? "uint4" : NULL);
-    spec_follows_flag(spec, "POINTS", entry == ENTRY_POINTS);
-    spec_pack(spec, "subgroups", plan->subgroups, 1); /* another file */
-    spec_follows_flag(spec, "NAN_APART", plan->subgroups && is_extreme(reduction) && dtype_class(in) == 'f');
-    spec_number_if(spec, plan->length, "LENGTH", plan->length, 16);
+    spec_int_if(spec, entry == ENTRY_COLUMNS, "COLUMNS", plan->columns, 8);
+    spec_int_if(spec, plan->pack > 1, "VECTOR_SIZE", plan->pack, 8);
+    spec_option(spec, "VECTOR_BITS=", plan->pack > 1 ? "uint4" : NULL);
+    spec_option_flag(spec, "POINTS", entry == ENTRY_SINGLE);
+    spec_key_only(spec, "subgroups", plan->subgroups, 1); /* another file */
+    spec_option_flag(spec, "NAN_APART", plan->subgroups && is_extreme(reduction) && dtype_class(in) == 'f');
+    spec_int_if(spec, plan->length, "LENGTH", plan->length, 16);
 }
 
 static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_iter *iter, entry entry,
@@ -354,19 +357,19 @@ static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_ite
     const struct row *row = &table[reduction];
     char written[64], label[96];
     text source = {0};
-    write_formulas(&source, row);
+    emit_formulas(&source, row);
     snprintf(written, sizeof written, "reduce %s", row->name);
     snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(iter->operand[iter->outputs].dtype),
              dtype_token(iter->operand[0].dtype));
     for (char *c = label; *c; c++) *c = (char)tolower(*c);
-    kernel_recipe recipe = {.file = plan->subgroups ? "reduce_sg.cl" : "reduce_ref.cl",
-                            .text = source.data,
-                            .written = written,
-                            .name = entries[entry],
-                            .label = label};
+    kernel_build_spec build_spec = {.file = plan->subgroups ? "reduce_subgroup.cl" : "reduce_reference.cl",
+                                    .text = source.data,
+                                    .written = written,
+                                    .name = entries[entry],
+                                    .label = label};
     xpu_status status =
         source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
-                      : kernel_make(device, &spec, &recipe, kernel);
+                      : kernel_build(device, &spec, &build_spec, kernel);
     text_free(&source);
     return status;
 }
@@ -421,16 +424,16 @@ static xpu_status check(xpu_reduction reduction, const xpu_iter *iter, const xpu
         (complex_in && !complex_out &&
          (reduction == XPU_REDUCE_SUM || reduction == XPU_REDUCE_NANSUM || reduction == XPU_REDUCE_MEAN ||
           reduction == XPU_REDUCE_PROD)))
-        return op_lacks(row->name, in, NULL);
+        return op_unsupported_dtype(row->name, in, NULL);
     for (int i = 0; i < outputs + 1; i++)
         if (dtype_needs_fp64(iter->operand[i].dtype) && !device->has_fp64)
-            return op_lacks(row->name, iter->operand[i].dtype, device);
+            return op_unsupported_dtype(row->name, iter->operand[i].dtype, device);
     return XPU_SUCCESS;
 }
 
 /* The group that combines an output's partial accumulators. */
 static int last_local(const xpu_device_properties *device) {
-    return subgroup_tier(device) ? SUBGROUP : device->type == XPU_DEVICE_CPU ? 64 : MAX_LOCAL;
+    return subgroup_variant(device) ? SUBGROUP_SIZE : device->type == XPU_DEVICE_CPU ? 64 : MAX_LOCAL;
 }
 
 /* Bytes of one accumulator in memory, at most. */
@@ -462,7 +465,7 @@ xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_ite
         struct plan last = plan;
         last.columns = last.length = 0;
         last.pack = 1;
-        last.subgroups = subgroup_tier(properties);
+        last.subgroups = subgroup_variant(properties);
         last.contiguous = false;
         last.outer = 0;
         last.local = last_local(properties);
@@ -471,11 +474,12 @@ xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_ite
         p.partial = XPU_ADDR(partial);
     }
     xpu_range range = {1, {(size_t)plan.groups}, {(size_t)plan.local}, (uint64_t)(s.outputs * s.total)};
-    xpu_status status = final ? xpu_launch(stream, kernel, &range, &p, sizeof p)
-                              : xpu_launch_listed(stream, kernel, &range, &p, sizeof p, iter_accesses, iter);
+    xpu_status status =
+        final ? xpu_launch(stream, kernel, &range, &p, sizeof p)
+              : xpu_launch_with_accesses(stream, kernel, &range, &p, sizeof p, iter_accesses, iter);
     if (final && status == XPU_SUCCESS) {
         xpu_range second = {1, {(size_t)s.outputs}, {(size_t)last_local(properties)}, (uint64_t)p.tasks};
         status = xpu_launch(stream, final, &second, &p, sizeof p);
     }
-    return workspace_done(partial, status);
+    return workspace_release(partial, status);
 }

@@ -33,9 +33,9 @@ const char *xpu_request_common(void) {
 
 static inline const char *or_nothing(const char *string) { return string ? string : ""; }
 
-static void add_request(text *t, const kernel_recipe *recipe) {
-    text_addf(t, "%s|%s|%s|%s|%s", or_nothing(recipe->file), recipe->name, or_nothing(recipe->options),
-              recipe->label, or_nothing(recipe->written));
+static void add_request(text *t, const kernel_build_spec *build_spec) {
+    text_addf(t, "%s|%s|%s|%s|%s", or_nothing(build_spec->file), build_spec->name,
+              or_nothing(build_spec->options), build_spec->label, or_nothing(build_spec->written));
 }
 
 static void record(const char *path, const xpu_device_properties *properties, const char *request) {
@@ -45,11 +45,11 @@ static void record(const char *path, const xpu_device_properties *properties, co
     text_free(&line);
 }
 
-void request_met(const xpu_device_properties *properties, const kernel_recipe *recipe) {
+void record_build_request(const xpu_device_properties *properties, const kernel_build_spec *build_spec) {
     const char *path = getenv("OPENXPU_RECORD_KERNELS");
-    if (!path || !*path || (recipe->text && !recipe->written)) return;
+    if (!path || !*path || (build_spec->text && !build_spec->written)) return;
     text request = {0};
-    add_request(&request, recipe);
+    add_request(&request, build_spec);
     if (!request.failed) record(path, properties, request.data);
     text_free(&request);
 }
@@ -69,23 +69,23 @@ static bool read_text(text *out, const char *written) {
     return false;
 }
 
-/* Cuts `line` at its bars into the recipe's fields; the text is written into `written`. */
-static bool read_request(char *line, kernel_recipe *recipe, text *written) {
+/* Cuts `line` at its bars into the build_spec's fields; the text is written into `written`. */
+static bool read_request(char *line, kernel_build_spec *build_spec, text *written) {
     char *field[5] = {line};
     for (int i = 1; i < 5; i++) {
         field[i] = strchr(field[i - 1], '|');
         if (!field[i]) return false;
         *field[i]++ = 0;
     }
-    *recipe = (kernel_recipe){.file = *field[0] ? field[0] : NULL,
-                              .name = field[1],
-                              .options = *field[2] ? field[2] : NULL,
-                              .label = field[3]};
+    *build_spec = (kernel_build_spec){.file = *field[0] ? field[0] : NULL,
+                                      .name = field[1],
+                                      .options = *field[2] ? field[2] : NULL,
+                                      .label = field[3]};
     if (*field[4]) {
         if (!read_text(written, field[4])) return false;
-        recipe->text = written->data;
+        build_spec->text = written->data;
     }
-    return *recipe->name && (recipe->file || recipe->text);
+    return *build_spec->name && (build_spec->file || build_spec->text);
 }
 
 xpu_status xpu_request_build(int device, const char *request) {
@@ -94,18 +94,20 @@ xpu_status xpu_request_build(int device, const char *request) {
     XPU_TRY(xpu_device_get_properties(device, &properties));
     char *line = core_strdup(request);
     if (!line) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a request");
-    kernel_recipe recipe;
+    kernel_build_spec build_spec;
     text written = {0}, source = {0};
     xpu_kernel *kernel;
     xpu_status status = XPU_SUCCESS;
-    if (!read_request(line, &recipe, &written))
+    if (!read_request(line, &build_spec, &written))
         status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_request_build: can't read \"%s\"", request);
     else if (written.failed)
-        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", recipe.label);
+        status =
+            xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", build_spec.label);
     else
-        status = kernel_source(&source, properties, &recipe);
+        status = kernel_source(&source, properties, &build_spec);
     if (status == XPU_SUCCESS)
-        status = xpu_kernel_create(device, source.data, recipe.options, recipe.name, recipe.label, &kernel);
+        status = xpu_kernel_create(device, source.data, build_spec.options, build_spec.name, build_spec.label,
+                                   &kernel);
     text_free(&source);
     text_free(&written);
     core_free(line);

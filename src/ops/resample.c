@@ -4,7 +4,7 @@
 #include "kernel.h"
 #include "kernels/resample.h"
 #include "ops/resample_filter.h"
-#include "team.h"
+#include "row_group.h"
 
 #define GROUP 256 /* work-items */
 #define MOST_LANES 64
@@ -35,15 +35,15 @@ static xpu_status get_kernel(int device, const xpu_resample *args, xpu_dtype dty
     kernel_spec spec;
     spec_begin(&spec, FAMILY_RESAMPLE);
     spec_dtype(&spec, "T", dtype);
-    spec_follows(&spec, "ACC=", dtype == XPU_FLOAT64 || dtype == XPU_COMPLEX128 ? "double" : "float");
-    spec_choice(&spec, "", kinds, args->kind, 4);
+    spec_option(&spec, "ACC=", dtype == XPU_FLOAT64 || dtype == XPU_COMPLEX128 ? "double" : "float");
+    spec_enum(&spec, "", kinds, args->kind, 4);
     spec_flag(&spec, "LAST", args->channels_last);
-    spec_pack(&spec, "backward", backward, 1);
-    spec_follows(&spec, "BUILD_", name);
+    spec_key_only(&spec, "backward", backward, 1);
+    spec_option(&spec, "BUILD_", name);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "resample.cl", name, kernel, "%s %s %s", name, kinds[args->kind],
-                          dtype_token(dtype));
+    return kernel_from_file(device, &spec, "resample.cl", name, kernel, "%s %s %s", name, kinds[args->kind],
+                            dtype_token(dtype));
 }
 
 static xpu_status run(xpu_stream *stream, const xpu_resample *args, bool backward, resample_params *p) {

@@ -3,7 +3,7 @@
 
 #include "kernels/resample_filter.h"
 #include "ops/kernel.h"
-#include "ops/team.h"
+#include "ops/row_group.h"
 
 #define GROUP 256 /* work-items */
 #define MOST_LANES 64
@@ -29,16 +29,16 @@ static xpu_status get_kernel(int device, const xpu_resample *args, const step *s
     spec_begin(&spec, FAMILY_RESAMPLE_FILTER);
     spec_dtype(&spec, "SRC", s->source);
     spec_dtype(&spec, "DST", s->result);
-    spec_follows_flag(&spec, "DST_BYTE", s->result == XPU_UINT8);
+    spec_option_flag(&spec, "DST_BYTE", s->result == XPU_UINT8);
     spec_flag(&spec, "ACC_IS_DOUBLE", wide);
-    spec_follows(&spec, "ACC=", wide ? "double" : "float");
+    spec_option(&spec, "ACC=", wide ? "double" : "float");
     spec_flag(&spec, "INNER", inner);
-    spec_choice(&spec, "FILTER_", kinds, kind, 2);
-    spec_choice(&spec, "BUILD_", names, which, 2);
+    spec_enum(&spec, "FILTER_", kinds, kind, 2);
+    spec_enum(&spec, "BUILD_", names, which, 2);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "resample_filter.cl", name, kernel, "%s %s %s", name, kinds[kind],
-                          dtype_token(args->dtype));
+    return kernel_from_file(device, &spec, "resample_filter.cl", name, kernel, "%s %s %s", name, kinds[kind],
+                            dtype_token(args->dtype));
 }
 
 /* Products of the current sizes outside and inside of dimension d. */
@@ -75,7 +75,7 @@ static xpu_status launch(xpu_stream *stream, const xpu_resample *args, const ste
                                  .local = {MOST_LANES},
                                  .work = (uint64_t)p.out * taps};
         const xpu_status status = xpu_launch(stream, kernel, &range, &p, sizeof p);
-        if (status != XPU_SUCCESS) return workspace_done(totals, status);
+        if (status != XPU_SUCCESS) return workspace_release(totals, status);
     }
     size_t lanes = 8;
     while (lanes < lane_count && lanes < MOST_LANES) lanes *= 2;
@@ -88,7 +88,7 @@ static xpu_status launch(xpu_stream *stream, const xpu_resample *args, const ste
     xpu_status status =
         get_kernel(device, args, s, inner, backward ? FILTER_BACKWARD : FILTER_FORWARD, &kernel);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, kernel, &range, &p, sizeof p);
-    return workspace_done(totals, status);
+    return workspace_release(totals, status);
 }
 
 /* Forward resamples the last dimension first, backward last. Intermediate results are not rounded. */
@@ -129,10 +129,10 @@ static xpu_status run(xpu_stream *stream, const xpu_resample *args, bool backwar
         }
         if (status == XPU_SUCCESS) status = launch(stream, args, &s, size, backward);
         size[d] = length;
-        status = workspace_done(held, status);
+        status = workspace_release(held, status);
         held = next;
     }
-    return workspace_done(held, status);
+    return workspace_release(held, status);
 }
 
 xpu_status resample_filter_forward(xpu_stream *stream, const xpu_resample *args, const void *input,

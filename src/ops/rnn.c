@@ -6,14 +6,15 @@
 #include "ops/gemm/matrix.h"
 #include "ops/gemm/product.h"
 #include "ops/kernel.h"
-#include "ops/team.h"
+#include "ops/row_group.h"
 #include "xpu/ops/copy.h"
 #include "xpu/trace.h"
 
 static const char *const options[] = {"LSTM", "GRU", "RNN_TANH", "RNN_RELU"};
 
 static xpu_status check_dtype(const xpu_device_properties *properties, xpu_dtype dtype) {
-    if (dtype < XPU_FLOAT16 || dtype > XPU_FLOAT64) return op_lacks("recurrent cell", dtype, NULL);
+    if (dtype < XPU_FLOAT16 || dtype > XPU_FLOAT64)
+        return op_unsupported_dtype("recurrent cell", dtype, NULL);
     return product_check_dtype(properties, dtype, "recurrent cell", true);
 }
 
@@ -35,12 +36,13 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, xpu_rnn_kind kind, bo
     kernel_spec spec;
     spec_begin(&spec, FAMILY_RNN);
     spec_dtype(&spec, "T", dtype);
-    spec_pack(&spec, "kind", kind, 4);
-    spec_follows(&spec, options[kind], "");
-    spec_pack(&spec, "backward", backward, 1);
+    spec_key_only(&spec, "kind", kind, 4);
+    spec_option(&spec, options[kind], "");
+    spec_key_only(&spec, "backward", backward, 1);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "rnn.cl", name, &kernel, "%s %s", name, xpu_dtype_name(dtype)));
+        XPU_TRY(
+            kernel_from_file(device, &spec, "rnn.cl", name, &kernel, "%s %s", name, xpu_dtype_name(dtype)));
     const xpu_range range = {
         .dims = 1, .groups = {(size_t)((count + 255) / 256)}, .local = {256}, .work = (uint64_t)count * 64};
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
@@ -142,22 +144,22 @@ static xpu_status plan_steps(int device, const xpu_rnn *net, bool backward, cons
     kernel_spec spec;
     spec_begin(&spec, FAMILY_RNN_STEP);
     spec_dtype(&spec, "T", net->dtype);
-    spec_pack(&spec, "kind", net->kind, 4);
-    spec_follows(&spec, options[net->kind], "");
-    spec_follows_number(&spec, "GATES", plan->gates);
+    spec_key_only(&spec, "kind", net->kind, 4);
+    spec_option(&spec, options[net->kind], "");
+    spec_option_int(&spec, "GATES", plan->gates);
     spec_bool(&spec, "BACKWARD", backward);
-    spec_number(&spec, "ROWS", plan->rows, 8);
-    spec_number(&spec, "UNITS", plan->units, 8);
-    spec_number_if(&spec, plain, "ALIGNED", plain && plan->aligned, 1);
-    spec_number_if(&spec, plain, "SIDE", plan->side, 4);
-    spec_number_if(&spec, plain, "SIDE_UNITS", plan->side_units, 4);
+    spec_int(&spec, "ROWS", plan->rows, 8);
+    spec_int(&spec, "UNITS", plan->units, 8);
+    spec_int_if(&spec, plain, "ALIGNED", plain && plan->aligned, 1);
+    spec_int_if(&spec, plain, "SIDE", plan->side, 4);
+    spec_int_if(&spec, plain, "SIDE_UNITS", plan->side_units, 4);
     matrix_unit_spec(&spec, plan->units_used ? MATRIX_UNIT_PTX : MATRIX_UNIT_NONE,
                      plan->units_used && plan->emulated, false, net->dtype);
     plan->kernel = kernel_find(device, &spec);
     if (plan->kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "rnn_step.cl", "rnn_step", &plan->kernel, "%s step%s %s",
-                          (const char *const[]){"lstm", "gru", "rnn tanh", "rnn relu"}[net->kind],
-                          backward ? " backward" : "", xpu_dtype_name(net->dtype));
+    return kernel_from_file(device, &spec, "rnn_step.cl", "rnn_step", &plan->kernel, "%s step%s %s",
+                            (const char *const[]){"lstm", "gru", "rnn tanh", "rnn relu"}[net->kind],
+                            backward ? " backward" : "", xpu_dtype_name(net->dtype));
 }
 
 /* The rows of a time step: number, and first row among all steps. */
@@ -241,7 +243,7 @@ xpu_status xpu_rnn_forward(xpu_stream *stream, const xpu_rnn_forward_args *args)
     void *cells = NULL;
     XPU_TRY(xpu_workspace_take(stream, (size_t)(net->rows * net->hidden) * plan.real, &cells));
     const xpu_status status = forward(stream, args, &plan, cells);
-    return workspace_done(cells, status);
+    return workspace_release(cells, status);
 }
 
 /* `weight`: transposed. */
@@ -311,6 +313,6 @@ xpu_status xpu_rnn_backward(xpu_stream *stream, const xpu_rnn_backward_args *arg
     if (status == XPU_SUCCESS) status = transpose(stream, net, gates, weight);
     if (status == XPU_SUCCESS) status = backward(stream, args, &plan, weight, carried);
     void *const taken[] = {carried, weight};
-    for (int i = 0; i < 2; i++) status = workspace_done(taken[i], status);
+    for (int i = 0; i < 2; i++) status = workspace_release(taken[i], status);
     return status;
 }

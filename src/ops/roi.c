@@ -3,7 +3,7 @@
 
 #include "kernel.h"
 #include "kernels/roi.h"
-#include "team.h"
+#include "row_group.h"
 
 /* Channels of a work-item, which share the samples' positions. */
 static int channels_together(const xpu_roi *args) { return args->kind == XPU_ROI_ALIGN ? 8 : 1; }
@@ -20,17 +20,17 @@ static xpu_status get_kernel(int device, const xpu_roi *args, bool backward, xpu
     kernel_spec spec;
     spec_begin(&spec, FAMILY_ROI);
     spec_dtype(&spec, "T", args->dtype);
-    spec_follows(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
-    spec_follows_flag(&spec, "ACC_IS_DOUBLE", args->dtype == XPU_FLOAT64);
-    spec_choice(&spec, "", kinds, args->kind, 4);
-    spec_follows_flag(&spec, "BY_PLACE", is_by_place(args));
-    spec_follows_number(&spec, "TOGETHER", channels_together(args));
-    spec_pack(&spec, "backward", backward, 1);
-    spec_follows(&spec, "BUILD_", name);
+    spec_option(&spec, "ACC=", args->dtype == XPU_FLOAT64 ? "double" : "float");
+    spec_option_flag(&spec, "ACC_IS_DOUBLE", args->dtype == XPU_FLOAT64);
+    spec_enum(&spec, "", kinds, args->kind, 4);
+    spec_option_flag(&spec, "POSITION_SENSITIVE", is_by_place(args));
+    spec_option_int(&spec, "CHANNELS_PER_ITEM", channels_together(args));
+    spec_key_only(&spec, "backward", backward, 1);
+    spec_option(&spec, "BUILD_", name);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "roi.cl", name, kernel, "%s%s %s", labels[args->kind],
-                          backward ? " backward" : "", dtype_token(args->dtype));
+    return kernel_from_file(device, &spec, "roi.cl", name, kernel, "%s%s %s", labels[args->kind],
+                            backward ? " backward" : "", dtype_token(args->dtype));
 }
 
 static xpu_status run(xpu_stream *stream, const xpu_roi *args, bool backward, roi_params *p,
@@ -79,19 +79,19 @@ static xpu_status run(xpu_stream *stream, const xpu_roi *args, bool backward, ro
 }
 
 xpu_status xpu_roi_forward(xpu_stream *stream, const xpu_roi *args, const void *image, const void *regions,
-                           void *output, int32_t *places, xpu_fault *fault) {
+                           void *output, int32_t *argmax, xpu_fault *fault) {
     roi_params p = {.image = XPU_ADDR(image),
                     .regions = XPU_ADDR(regions),
                     .output = XPU_ADDR(output),
-                    .places = XPU_ADDR(places)};
+                    .argmax = XPU_ADDR(argmax)};
     return run(stream, args, false, &p, fault);
 }
 
 xpu_status xpu_roi_backward(xpu_stream *stream, const xpu_roi *args, const void *grad_output,
-                            const void *regions, const int32_t *places, void *grad_image, xpu_fault *fault) {
+                            const void *regions, const int32_t *argmax, void *grad_image, xpu_fault *fault) {
     roi_params p = {.regions = XPU_ADDR(regions),
                     .output = XPU_ADDR(grad_output),
-                    .places = XPU_ADDR(places),
+                    .argmax = XPU_ADDR(argmax),
                     .grad_image = XPU_ADDR(grad_image)};
     return run(stream, args, true, &p, fault);
 }

@@ -48,20 +48,20 @@ static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtyp
     const struct row *row = &table[op];
     kernel_spec spec;
     spec_begin(&spec, FAMILY_SCAN);
-    spec_pack(&spec, "op", op, 8);
-    spec_pack(&spec, "entry", entry, 8);
+    spec_key_only(&spec, "op", op, 8);
+    spec_key_only(&spec, "entry", entry, 8);
     spec_dtype(&spec, "IN", in);
     spec_dtype(&spec, "OUT", out);
     /* Sums, products and logsumexp use double-word arithmetic; on CPUs fp64. */
     const bool real = dtype_class(out) == 'f', twice = real || dtype_class(out) == 'c';
     const bool wide = real && !row->indexed && properties->type == XPU_DEVICE_CPU && properties->has_fp64;
-    spec_follows(&spec, "A=", dtype_computed(wide ? XPU_FLOAT64 : out));
-    spec_number(&spec, "ROW_DIMS", row_dims, 8);
-    spec_number(&spec, "LOCAL", local, 16);
-    spec_follows_flag(&spec, "A_FLOAT", dtype_class(out) == 'f');
-    spec_follows_flag(&spec, "A_COMPLEX", dtype_class(out) == 'c');
-    spec_follows_flag(&spec, "INDEXED", row->indexed);
-    spec_follows_flag(&spec, "TWICE", (op == XPU_SCAN_SUM || op == XPU_SCAN_PROD) && twice && !wide);
+    spec_option(&spec, "A=", dtype_computed(wide ? XPU_FLOAT64 : out));
+    spec_int(&spec, "ROW_DIMS", row_dims, 8);
+    spec_int(&spec, "LOCAL", local, 16);
+    spec_option_flag(&spec, "A_FLOAT", dtype_class(out) == 'f');
+    spec_option_flag(&spec, "A_COMPLEX", dtype_class(out) == 'c');
+    spec_option_flag(&spec, "INDEXED", row->indexed);
+    spec_option_flag(&spec, "DOUBLE_WORD", (op == XPU_SCAN_SUM || op == XPU_SCAN_PROD) && twice && !wide);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
     char written[48], label[64];
@@ -69,11 +69,11 @@ static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtyp
     write_functions(&source, row);
     snprintf(written, sizeof written, "scan %s", row->name);
     snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(in), dtype_token(out));
-    kernel_recipe recipe = {
+    kernel_build_spec build_spec = {
         .file = "scan.cl", .text = source.data, .name = entries[entry], .label = label, .written = written};
     xpu_status status =
         source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
-                      : kernel_make(device, &spec, &recipe, kernel);
+                      : kernel_build(device, &spec, &build_spec, kernel);
     text_free(&source);
     return status;
 }
@@ -97,9 +97,9 @@ static xpu_status check(xpu_scan_op op, const xpu_tensor *out, const xpu_tensor 
     bool complex_in = dtype_class(in->dtype) == 'c', complex_out = dtype_class(out->dtype) == 'c';
     if (!strchr(row->classes, dtype_class(out->dtype)) ||
         ((complex_in || complex_out) && in->dtype != out->dtype))
-        return op_lacks(row->name, out->dtype, NULL);
+        return op_unsupported_dtype(row->name, out->dtype, NULL);
     if (!device->has_fp64 && (dtype_needs_fp64(out->dtype) || dtype_needs_fp64(in->dtype)))
-        return op_lacks(row->name, dtype_needs_fp64(out->dtype) ? out->dtype : in->dtype, device);
+        return op_unsupported_dtype(row->name, dtype_needs_fp64(out->dtype) ? out->dtype : in->dtype, device);
     return XPU_SUCCESS;
 }
 
@@ -161,5 +161,5 @@ xpu_status xpu_scan(xpu_stream *stream, xpu_scan_op op, const xpu_tensor *out, c
     xpu_status status = xpu_launch(stream, totals, &range, &p, sizeof p);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, carries, &few, &p, sizeof p);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, scan, &range, &p, sizeof p);
-    return workspace_done(memory, status);
+    return workspace_release(memory, status);
 }

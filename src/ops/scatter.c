@@ -4,7 +4,7 @@
 #include "ops/gemm/product.h"
 #include "ops/index_walk.h"
 #include "ops/iter.h"
-#include "ops/team.h"
+#include "ops/row_group.h"
 #include "xpu/memory.h"
 #include "xpu/trace.h"
 #include "xpu/ops/index.h"
@@ -65,14 +65,14 @@ static blocks plan_blocks(index_walk *walk, bool atomic) {
 }
 
 typedef enum entry {
-    ENTRY_FIXED,
+    ENTRY_DETERMINISTIC,
     ENTRY_BLOCKS,
     ENTRY_ATOMIC,
     ENTRY_KEYS,
     ENTRY_RUNS,
-    ENTRY_JOINTS,
+    ENTRY_MERGE_RUNS,
     ENTRY_COUNT,
-    ENTRY_SPREAD,
+    ENTRY_DISTRIBUTE,
     ENTRY_PLACES,
     ENTRY_ORDERED,
     ENTRY_EVEN
@@ -86,40 +86,42 @@ static void combination_spec(kernel_spec *spec, const accumulation *a) {
     static const char *const classes[] = {['b'] = "b", ['c'] = "c", ['f'] = "f", ['i'] = "i", ['u'] = "u"};
     spec_dtype(spec, "T", a->dtype);
     spec_dtype(spec, "S", a->source);
-    spec_follows(spec, "T_", dtype_token(a->dtype));
-    spec_follows(spec, "KIND_", classes[(int)dtype_class(a->dtype)]);
-    spec_follows_number(spec, "SIZE", (int64_t)xpu_dtype_size(a->dtype));
-    spec_number(spec, "OP", a->op, 8);
+    spec_option(spec, "T_", dtype_token(a->dtype));
+    spec_option(spec, "KIND_", classes[(int)dtype_class(a->dtype)]);
+    spec_option_int(spec, "SIZE", (int64_t)xpu_dtype_size(a->dtype));
+    spec_int(spec, "OP", a->op, 8);
 }
 
 /* The kernel of scatter.cl. */
 static xpu_status find_kernel(const index_walk *walk, const accumulation *a, variant v, xpu_kernel **kernel) {
     static const char *const names[] = {"set", "add", "mul", "min", "max"};
-    static const char *const entries[] = {"scatter_fixed",   "scatter_blocks", "scatter_atomic",
-                                          "scatter_keys",    "scatter_runs",   "scatter_joints",
-                                          "scatter_count",   "scatter_spread", "scatter_places",
-                                          "scatter_ordered", "scatter_even"};
+    static const char *const entries[] = {
+        "scatter_deterministic", "scatter_blocks", "scatter_atomic",
+        "scatter_keys",          "scatter_runs",   "scatter_merge_runs",
+        "scatter_count",         "scatter_spread", "scatter_find_destinations",
+        "scatter_ordered",       "scatter_even"};
     const char *token = dtype_token(a->dtype);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_SCATTER);
     index_spec(&spec, walk);
     combination_spec(&spec, a);
     spec_bool(&spec, "ATOMIC", a->atomic || v.entry == ENTRY_EVEN);
-    spec_pack(&spec, "entry", v.entry, 4);
-    if (v.entry == ENTRY_EVEN) spec_follows_number(&spec, "IF_EVEN", 1);
-    if (v.entry >= ENTRY_KEYS && v.entry <= ENTRY_SPREAD) spec_follows_number(&spec, "SORTED", 1);
-    if (v.entry == ENTRY_PLACES || v.entry == ENTRY_ORDERED) spec_follows_number(&spec, "ORDERED", 1);
+    spec_key_only(&spec, "entry", v.entry, 4);
+    if (v.entry == ENTRY_EVEN) spec_option_int(&spec, "IF_EVEN", 1);
+    if (v.entry >= ENTRY_KEYS && v.entry <= ENTRY_DISTRIBUTE) spec_option_int(&spec, "SORTED", 1);
+    if (v.entry == ENTRY_PLACES || v.entry == ENTRY_ORDERED) spec_option_int(&spec, "ORDERED", 1);
     const blocks plan = v.plan;
-    spec_number_if(&spec, plan.lanes, "ROW_LANES", plan.lanes, 16);
-    spec_number_if(&spec, plan.lanes, "SERIAL_FIRST", plan.serial_first, 1);
+    spec_int_if(&spec, plan.lanes, "ROW_LANES", plan.lanes, 16);
+    spec_int_if(&spec, plan.lanes, "SERIAL_FIRST", plan.serial_first, 1);
     const bool lines = plan.lanes == 1 && walk->indices == 1;
-    spec_number_if(&spec, lines, "SERIAL_FLAT", lines && plan.serial_flat, 1);
-    spec_number_if(&spec, lines, "UNIT_STEP", lines && walk->params.step[0] == (int64_t)walk->element, 1);
-    spec_number_if(&spec, lines, "WRAPS", lines && walk->params.wrap, 1);
+    spec_int_if(&spec, lines, "SERIAL_FLAT", lines && plan.serial_flat, 1);
+    spec_int_if(&spec, lines, "IS_CONTIGUOUS_DIM", lines && walk->params.step[0] == (int64_t)walk->element,
+                1);
+    spec_int_if(&spec, lines, "WRAPS", lines && walk->params.wrap, 1);
     *kernel = kernel_find(walk->device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(walk->device, &spec, "scatter.cl", entries[v.entry], kernel, "scatter_%s %s",
-                          names[a->op], token);
+    return kernel_from_file(walk->device, &spec, "scatter.cl", entries[v.entry], kernel, "scatter_%s %s",
+                            names[a->op], token);
 }
 
 /* --- in order, on GPUs --- */
@@ -144,7 +146,7 @@ static bool is_sorted(const index_walk *walk, bool wanted) {
     const struct index_params *p = &walk->params;
     if (p->serial >= INT32_MAX - 4096 || p->serial > SORT_MOST / key_rows(walk)) return false;
     if (wanted) return p->serial > 1;
-    if (plans_for_processor(walk->properties)) return false;
+    if (uses_cpu_policy(walk->properties)) return false;
     const int64_t items = p->size[0] * others_of(walk);
     return p->serial >= TUNED(false, SORTED_FROM) && items < TUNED(false, SORTED_BELOW);
 }
@@ -205,7 +207,7 @@ static xpu_status spread(xpu_stream *stream, index_walk *walk, const accumulatio
     struct index_params *p = &walk->params;
     xpu_kernel *count, *write;
     XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_COUNT}, &count));
-    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_SPREAD}, &write));
+    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_DISTRIBUTE}, &write));
     const int64_t size = places + 1, stride = 1;
     const xpu_tensor ends = {.data = counts, .dtype = XPU_INT32, .dims = 1, .size = &size, .stride = &stride};
     const xpu_range range = over((size_t)p->serial, 1, 1, walk->properties);
@@ -228,13 +230,13 @@ static xpu_status combine_sorted(xpu_stream *stream, index_walk *walk, const acc
     const int64_t counted = counted_places(walk, a);
     if (!counted) XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_KEYS}, &write_keys));
     XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_RUNS}, &combine_runs));
-    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_JOINTS}, &join));
+    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_MERGE_RUNS}, &join));
     p->rows = key_rows(walk);
     int64_t size[2] = {p->rows, p->serial}, stride[2] = {p->serial, 1};
     size_t bytes = (size_t)(size[0] * size[1]) * sizeof(int64_t);
     const size_t others = (size_t)others_of(walk);
     p->block = (int32_t)chunk_of(walk);
-    const size_t chunks = (size_t)divided_up(p->serial, p->block);
+    const size_t chunks = (size_t)div_up(p->serial, p->block);
     p->items = p->size[0] * (int64_t)others;
     p->crowded = 0;
     const size_t parts = chunks > 1 ? chunks * (size_t)p->items * computed_size(a->dtype) : 0;
@@ -266,7 +268,7 @@ static xpu_status combine_sorted(xpu_stream *stream, index_walk *walk, const acc
         status = xpu_launch(stream, combine_runs, &range, p, sizeof *p);
         if (status == XPU_SUCCESS && chunks > 1) status = xpu_launch(stream, join, &range, p, sizeof *p);
     }
-    return workspace_done(memory, status);
+    return workspace_release(memory, status);
 }
 
 /* --- in order, place by place, on processors --- */
@@ -287,15 +289,15 @@ static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const ac
     /* Work-groups have rows of their own: whose columns they shared would pass lines of the cache to and fro.
      */
     const int64_t cut = p->size[0] / WHOLE_COLUMNS;
-    p->block = (int32_t)(cut < 2 ? p->size[0] : rounded_up(divided_up(p->size[0], cut), plan.lanes));
-    const int64_t parts = divided_up(p->size[0], p->block);
-    const int64_t wanted = divided_up(4 * (int64_t)walk->properties->max_compute_units, parts);
+    p->block = (int32_t)(cut < 2 ? p->size[0] : align_up(div_up(p->size[0], cut), plan.lanes));
+    const int64_t parts = div_up(p->size[0], p->block);
+    const int64_t wanted = div_up(4 * (int64_t)walk->properties->max_compute_units, parts);
     p->rows = wanted < p->extent[0] ? wanted : p->extent[0];
     xpu_range range = index_blocks(walk, p->block, (size_t)plan.lanes);
     range.groups[0] *= (size_t)p->rows;
     xpu_status status = xpu_launch(stream, find_places, &one, p, sizeof *p);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, go_through, &range, p, sizeof *p);
-    return workspace_done(memory, status);
+    return workspace_release(memory, status);
 }
 
 static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
@@ -305,7 +307,7 @@ static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
     if (plan.lanes > 1 && is_ordered(walk)) return combine_ordered(stream, walk, a, plan);
     const variant v = {.entry = a->atomic    ? ENTRY_ATOMIC
                                 : plan.lanes ? ENTRY_BLOCKS
-                                             : ENTRY_FIXED,
+                                             : ENTRY_DETERMINISTIC,
                        .plan = plan};
     xpu_kernel *kernel;
     XPU_TRY(find_kernel(walk, a, v, &kernel));
@@ -410,14 +412,14 @@ static copying plan_copies(const xpu_device_properties *properties, const extent
         plan.copies = e->serial > 1;
     }
     if (!plan.any) return plan;
-    if (plans_for_processor(properties)) {
+    if (uses_cpu_policy(properties)) {
         const int64_t threads = (int64_t)properties->max_compute_units;
         if (threads > 1 && e->elements >= COPIED_FROM && e->serial >= 16 * threads &&
             e->elements / e->serial < threads && e->places <= e->elements / (4 * threads))
             plan.copies = threads;
         return plan;
     }
-    if (e->serial <= TUNED(false, WALKED)) return plan;
+    if (e->serial <= TUNED(false, SCATTER_WALK)) return plan;
     if (xpu_dtype_size(dtype) < 4) { /* atomic operations are of 4 bytes or 8 */
         plan.dtype = dtype_is_narrow(dtype) ? XPU_FLOAT32 : XPU_INT32;
         if (dtype == XPU_BOOL && op == XPU_SCATTER_ADD) plan.op = XPU_SCATTER_MAX;
@@ -441,24 +443,24 @@ static copying plan_copies(const xpu_device_properties *properties, const extent
     return plan;
 }
 
-/* scatter_begin, or scatter_join over the dimensions of `places`. */
-static xpu_status run_join(xpu_stream *stream, const accumulation *a, const xpu_iter *places, bool begin,
-                           struct index_params *p) {
+/* scatter_init_copies, or scatter_merge_copies over the dimensions of `places`. */
+static xpu_status run_merge_copies(xpu_stream *stream, const accumulation *a, const xpu_iter *places,
+                                   bool begin, struct index_params *p) {
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     kernel_spec spec;
-    spec_begin(&spec, FAMILY_SCATTER_JOIN);
+    spec_begin(&spec, FAMILY_SCATTER_MERGE);
     combination_spec(&spec, a);
-    spec_number(&spec, "DIMS", places->dims, 8);
-    spec_number(&spec, "JOIN", 1, 1);
-    spec_pack(&spec, "begin", begin, 1);
-    const char *name = begin ? "scatter_begin" : "scatter_join";
+    spec_int(&spec, "DIMS", places->dims, 8);
+    spec_int(&spec, "MERGE_COPIES", 1, 1);
+    spec_key_only(&spec, "begin", begin, 1);
+    const char *name = begin ? "scatter_init_copies" : "scatter_merge_copies";
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(
-            kernel_of_file(device, &spec, "scatter.cl", name, &kernel, "%s %s", name, dtype_token(a->dtype)));
-    size_t group = plans_for_processor(properties) ? 1024 : 256;
+        XPU_TRY(kernel_from_file(device, &spec, "scatter.cl", name, &kernel, "%s %s", name,
+                                 dtype_token(a->dtype)));
+    size_t group = uses_cpu_policy(properties) ? 1024 : 256;
     if (group > properties->max_work_group_size) group = properties->max_work_group_size;
     const xpu_range range = {.dims = 1,
                              .groups = {((size_t)p->rows + group - 1) / group},
@@ -505,7 +507,7 @@ static xpu_status combine_copies(xpu_stream *stream, const char *name, const xpu
                                  const xpu_indexed *given_indexed, const copying *plan, xpu_fault *fault) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
-    const bool mixed = !plans_for_processor(properties);
+    const bool mixed = !uses_cpu_policy(properties);
     const int64_t unit = (int64_t)xpu_dtype_size(plan->dtype);
     int64_t by_place = mixed ? unit * plan->copies : unit, places = 1;
     accumulation sums = {.op = plan->op,
@@ -544,7 +546,7 @@ static xpu_status combine_copies(xpu_stream *stream, const char *name, const xpu
 
     struct index_params p = {.in = XPU_ADDR(memory), .rows = places * plan->copies};
     const xpu_iter none = {.dims = 0};
-    xpu_status status = run_join(stream, &sums, &none, true, &p);
+    xpu_status status = run_merge_copies(stream, &sums, &none, true, &p);
     if (status == XPU_SUCCESS) status = add_up(stream, name, &iter, &indexed, fault, &sums);
     if (status == XPU_SUCCESS && rest.dims && !(fault && fault->state))
         status = add_up(stream, name, &rest, &indexed, fault, &sums);
@@ -558,9 +560,9 @@ static xpu_status combine_copies(xpu_stream *stream, const char *name, const xpu
             p.out_stride[d] = join.operand[0].stride[d];
             p.in_stride[d] = join.operand[1].stride[d];
         }
-        status = run_join(stream, &last, &join, false, &p);
+        status = run_merge_copies(stream, &last, &join, false, &p);
     }
-    return workspace_done(memory, status);
+    return workspace_release(memory, status);
 }
 
 static xpu_status accumulate(xpu_stream *stream, const char *name, const xpu_iter *iter,
@@ -572,10 +574,12 @@ static xpu_status accumulate(xpu_stream *stream, const char *name, const xpu_ite
                       .dtype = iter->operand[0].dtype,
                       .source = iter->operand[0].dtype,
                       .any = order != XPU_ORDER_FIXED};
-    if (dtype_needs_fp64(a.dtype) && !properties->has_fp64) return op_lacks(name, a.dtype, properties);
+    if (dtype_needs_fp64(a.dtype) && !properties->has_fp64)
+        return op_unsupported_dtype(name, a.dtype, properties);
     if (dtype_is_complex(a.dtype) ? op == XPU_SCATTER_MIN || op == XPU_SCATTER_MAX
                                   : !dtype_is_ordered(a.dtype)) {
-        if (op != XPU_SCATTER_SET || xpu_dtype_size(a.dtype) != 1) return op_lacks(name, a.dtype, NULL);
+        if (op != XPU_SCATTER_SET || xpu_dtype_size(a.dtype) != 1)
+            return op_unsupported_dtype(name, a.dtype, NULL);
         a.dtype = a.source = XPU_UINT8; /* float8 and pairs of float4 are only moved */
     }
     if (order == XPU_ORDER_ATOMIC && !has_atomic(properties, a.dtype, op))
@@ -588,7 +592,7 @@ static xpu_status accumulate(xpu_stream *stream, const char *name, const xpu_ite
      * walk no farther than this, there is nothing that atomic updates save. */
     a.atomic = order == XPU_ORDER_ATOMIC ||
                (order == XPU_ORDER_ANY && !a.sorted && has_instruction(properties, a.dtype, op) &&
-                !plans_for_processor(properties) && e.serial > TUNED(false, WALKED));
+                !uses_cpu_policy(properties) && e.serial > TUNED(false, SCATTER_WALK));
     return add_up(stream, name, iter, indexed, fault, &a);
 }
 

@@ -15,19 +15,20 @@ static xpu_status run(xpu_stream *stream, const char *name, xpu_dtype dtype, xpu
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if (!dtype_is_ordered(dtype) || (dtype_needs_fp64(dtype) && !properties->has_fp64))
-        return op_lacks("search", dtype, properties);
+        return op_unsupported_dtype("search", dtype, properties);
     const bool repeat = p->differs.place != 0;
     const int64_t items = repeat && p->count < p->length ? p->length : p->count;
     if (items == 0) return XPU_SUCCESS;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_SEARCH);
     spec_dtype(&spec, "T", dtype);
-    spec_pack(&spec, "OUT", out, 8);
-    spec_follows(&spec, "OUT=", out == MEMBER ? NULL : dtype_token(out));
+    spec_key_only(&spec, "OUT", out, 8);
+    spec_option(&spec, "OUT=", out == MEMBER ? NULL : dtype_token(out));
     spec_flag(&spec, "REPEAT", repeat);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "search.cl", name, &kernel, "%s %s", name, dtype_token(dtype)));
+        XPU_TRY(
+            kernel_from_file(device, &spec, "search.cl", name, &kernel, "%s %s", name, dtype_token(dtype)));
     const xpu_range range = {1, {(size_t)((items + GROUP - 1) / GROUP)}, {GROUP}, (uint64_t)items * 60};
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }

@@ -5,28 +5,29 @@
 
 #include "kernels/segment.h"
 #include "ops/kernel.h"
-#include "ops/team.h"
+#include "ops/row_group.h"
 
 #define GROUP 128
 #define SIDE_BY_SIDE 16 /* from as many on a work-item has a segment to itself */
 
-typedef enum segment_kernel { EACH, TEAMS, TIES, BACKWARD } segment_kernel;
+typedef enum segment_kernel { EACH, SUBGROUPS, TIES, BACKWARD } segment_kernel;
 
-static xpu_status get_kernel(int device, const xpu_segments *args, segment_kernel which, team t,
+static xpu_status get_kernel(int device, const xpu_segments *args, segment_kernel which, row_group t,
                              xpu_kernel **kernel) {
-    static const char *const names[] = {"segment_each", "segment_teams", "segment_ties", "segment_backward"};
+    static const char *const names[] = {"segment_each", "segment_row_groups", "segment_ties",
+                                        "segment_backward"};
     static const char *const reductions[] = {"MAX", "MEAN", "MIN", "SUM", "PROD"};
     kernel_spec spec;
     spec_begin(&spec, FAMILY_SEGMENT);
-    team_spec(&spec, t, compute_dtype(args->dtype));
-    spec_follows_flag(&spec, "ACC_IS_DOUBLE", args->dtype == XPU_FLOAT64);
+    row_group_spec(&spec, t, compute_dtype(args->dtype));
+    spec_option_flag(&spec, "ACC_IS_DOUBLE", args->dtype == XPU_FLOAT64);
     spec_dtype(&spec, "T", args->dtype);
-    spec_choice(&spec, "REDUCE_", reductions, args->reduction, 4);
-    spec_choice(&spec, "BUILD_", names, which, 4);
+    spec_enum(&spec, "REDUCE_", reductions, args->reduction, 4);
+    spec_enum(&spec, "BUILD_", names, which, 4);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "segment.cl", names[which], kernel, "%s %s %s", names[which],
-                          reductions[args->reduction], dtype_token(args->dtype));
+    return kernel_from_file(device, &spec, "segment.cl", names[which], kernel, "%s %s %s", names[which],
+                            reductions[args->reduction], dtype_token(args->dtype));
 }
 
 static xpu_status describe(xpu_stream *stream, const xpu_segments *args, const xpu_device_properties **device,
@@ -56,7 +57,7 @@ static xpu_status run_each(xpu_stream *stream, const xpu_segments *args, segment
     const xpu_range range = {
         .dims = 1, .groups = {(size_t)((items + GROUP - 1) / GROUP)}, .local = {GROUP}, .work = work};
     xpu_kernel *kernel;
-    XPU_TRY(get_kernel(xpu_stream_device(stream), args, which, (team){.lanes = 1}, &kernel));
+    XPU_TRY(get_kernel(xpu_stream_device(stream), args, which, (row_group){.lanes = 1}, &kernel));
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
@@ -67,12 +68,12 @@ xpu_status xpu_segment_forward(xpu_stream *stream, const xpu_segments *args, con
     const uint64_t outputs = (uint64_t)(p.outer * p.segments * p.inner);
     const uint64_t work = outputs + (uint64_t)(p.outer * p.length * p.inner);
     if (outputs == 0) return XPU_SUCCESS;
-    if (args->inner >= SIDE_BY_SIDE || args->reduction == XPU_SEGMENT_PROD || plans_for_processor(device))
+    if (args->inner >= SIDE_BY_SIDE || args->reduction == XPU_SEGMENT_PROD || uses_cpu_policy(device))
         return run_each(stream, args, EACH, outputs, work, &p);
-    const team t = team_for(device, args->length / args->segments);
-    const xpu_range range = team_range(t, outputs, work);
+    const row_group t = row_group_for(device, args->length / args->segments);
+    const xpu_range range = row_group_range(t, outputs, work);
     xpu_kernel *kernel;
-    XPU_TRY(get_kernel(xpu_stream_device(stream), args, TEAMS, t, &kernel));
+    XPU_TRY(get_kernel(xpu_stream_device(stream), args, SUBGROUPS, t, &kernel));
     return xpu_launch(stream, kernel, &range, &p, sizeof p);
 }
 
@@ -95,5 +96,5 @@ xpu_status xpu_segment_backward(xpu_stream *stream, const xpu_segments *args, co
         status = run_each(stream, args, TIES, outputs, elements + outputs, &p);
     }
     if (status == XPU_SUCCESS) status = run_each(stream, args, BACKWARD, elements, elements * 8, &p);
-    return workspace_done(ties, status);
+    return workspace_release(ties, status);
 }

@@ -21,17 +21,17 @@ static xpu_status run(xpu_stream *stream, entry entry, int which, xpu_dtype dtyp
     kernel_spec spec;
     spec_begin(&spec, FAMILY_SELECT);
     spec_dtype(&spec, "T", dtype);
-    spec_follows_number(&spec, "LOCAL", GROUP);
-    spec_follows_number(&spec, "BITS", 8 * (int64_t)xpu_dtype_size(dtype));
-    spec_number(&spec, "WHICH", which, 8);
-    spec_pack(&spec, "entry", entry, 8);
-    spec_follows(&spec, "BUILD_", entry == MODE ? "mode" : "select");
-    spec_follows_flag(&spec, "T_FLOAT", class == DTYPE_CLASS_FLOAT);
-    spec_follows_flag(&spec, "SIGNED", class == DTYPE_CLASS_SIGNED);
+    spec_option_int(&spec, "LOCAL", GROUP);
+    spec_option_int(&spec, "BITS", 8 * (int64_t)xpu_dtype_size(dtype));
+    spec_int(&spec, "WHICH", which, 8);
+    spec_key_only(&spec, "entry", entry, 8);
+    spec_option(&spec, "BUILD_", entry == MODE ? "mode" : "select");
+    spec_option_flag(&spec, "T_FLOAT", class == DTYPE_CLASS_FLOAT);
+    spec_option_flag(&spec, "SIGNED", class == DTYPE_CLASS_SIGNED);
     xpu_kernel *kernel = kernel_find(device, &spec);
     if (!kernel)
-        XPU_TRY(kernel_of_file(device, &spec, "select.cl", names[entry], &kernel, "%s %s", names[entry],
-                               dtype_token(dtype)));
+        XPU_TRY(kernel_from_file(device, &spec, "select.cl", names[entry], &kernel, "%s %s", names[entry],
+                                 dtype_token(dtype)));
     const xpu_range range = {1, {(size_t)groups}, {GROUP}, (uint64_t)work};
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
@@ -43,7 +43,7 @@ static xpu_status check(xpu_stream *stream, xpu_dtype dtype, int64_t rows, int64
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "select: %lld rows of %lld elements", (long long)rows,
                        (long long)length);
     if (!dtype_is_ordered(dtype) || (dtype_needs_fp64(dtype) && !(*device)->has_fp64))
-        return op_lacks("select", dtype, *device);
+        return op_unsupported_dtype("select", dtype, *device);
     return XPU_SUCCESS;
 }
 
@@ -66,7 +66,7 @@ static xpu_status select_split(xpu_stream *stream, int which, xpu_dtype dtype, s
     if (status == XPU_SUCCESS) status = run(stream, FIND, which, dtype, p, groups, elements * 4);
     if (status == XPU_SUCCESS)
         status = run(stream, STORE, which, dtype, p, (p->rows + GROUP - 1) / GROUP, p->rows * 4);
-    return workspace_done(memory, status);
+    return workspace_release(memory, status);
 }
 
 xpu_status xpu_select(xpu_stream *stream, xpu_selection which, xpu_dtype dtype, const void *in, int64_t rows,

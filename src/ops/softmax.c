@@ -4,7 +4,7 @@
 
 #include "kernel.h"
 #include "kernels/softmax.h"
-#include "team.h"
+#include "row_group.h"
 #include "xpu/trace.h"
 
 #define COLUMN_LANES 64
@@ -22,7 +22,7 @@ typedef enum variant { ROWS, COLUMNS, FLAT_COLUMNS, TILES, CHUNKS } variant;
 typedef struct plan {
     variant variant;
     bool backward;
-    team team;
+    row_group row_group;
     int registers, pack, length; /* as in row_plan */
     int keep;                    /* elements of local memory for exponentials; -1: the result keeps them */
     int width;                   /* columns of a tile */
@@ -49,19 +49,19 @@ static void plan_tiles(const xpu_device_properties *device, const xpu_softmax *a
     const int64_t elements = (args->length + lanes / p->width - 1) / (lanes / p->width);
     if (elements <= held) {
         p->variant = TILES;
-        p->team.lanes = lanes;
+        p->row_group.lanes = lanes;
         p->registers = power_above(elements);
     } else {
         p->variant = CHUNKS;
         p->width = (int)(args->inner < TILE_WIDTH ? args->inner : TILE_WIDTH);
-        p->team.lanes = CHUNK_LANES;
+        p->row_group.lanes = CHUNK_LANES;
     }
 }
 
 static plan make_plan(const xpu_device_properties *device, const xpu_softmax *args, bool backward,
                       uintptr_t addresses) {
     plan p = {.backward = backward};
-    const bool processor = plans_for_processor(device);
+    const bool processor = uses_cpu_policy(device);
     if (args->inner > 1) {
         const int64_t width = args->inner < TILE_WIDTH ? args->inner : TILE_WIDTH;
         if (!processor && args->length >= TUNED(false, TILED_LENGTH) &&
@@ -74,19 +74,19 @@ static plan make_plan(const xpu_device_properties *device, const xpu_softmax *ar
     }
     const size_t in = xpu_dtype_size(args->input_dtype), out = xpu_dtype_size(args->output_dtype);
     const row_plan row = plan_row(device, args->length, in > out ? in : out, addresses);
-    p.team = row.team;
+    p.row_group = row.row_group;
     p.registers = row.registers;
     p.pack = backward ? 1 : row.pack;
     p.length = row.length;
     if (p.registers) return p;
     if (!processor) {
-        p = (plan){.variant = CHUNKS, .backward = backward, .team.lanes = CHUNK_LANES, .width = 1};
+        p = (plan){.variant = CHUNKS, .backward = backward, .row_group.lanes = CHUNK_LANES, .width = 1};
         return p;
     }
     if (!backward && !args->logarithm && args->output_dtype == compute_dtype(args->output_dtype))
         p.keep = -1;
     else if (!backward && !args->logarithm && device->type == XPU_DEVICE_CPU &&
-             args->length <= TUNED(true, EXP_KEPT))
+             args->length <= TUNED(true, EXP_IN_LOCAL_MEMORY))
         p.keep = power_above(args->length);
     return p;
 }
@@ -110,29 +110,29 @@ static xpu_status get_kernel(int device, const xpu_softmax *args, const plan *p,
                                      : "softmax_finish";
     kernel_spec spec;
     spec_begin(&spec, FAMILY_SOFTMAX);
-    team_spec(&spec, p->team.lanes ? p->team : (team){.lanes = 1}, compute_dtype(in));
+    row_group_spec(&spec, p->row_group.lanes ? p->row_group : (row_group){.lanes = 1}, compute_dtype(in));
     spec_dtype(&spec, "IN", in);
     spec_dtype(&spec, "OUT", out);
-    spec_number(&spec, "REGISTERS", p->registers, 8);
-    spec_number(&spec, "PACK", p->pack ? p->pack : 1, 8);
-    spec_follows(&spec, "IN_BITS=", pack_type(p->pack, in));
-    spec_follows(&spec, "OUT_BITS=", pack_type(p->pack, out));
+    spec_int(&spec, "REGISTERS", p->registers, 8);
+    spec_int(&spec, "VECTOR_SIZE", p->pack ? p->pack : 1, 8);
+    spec_option(&spec, "IN_BITS=", vector_type(p->pack, in));
+    spec_option(&spec, "OUT_BITS=", vector_type(p->pack, out));
     spec_flag(&spec, "LOG", args->logarithm);
     spec_flag(&spec, "MASKED", args->mask);
-    spec_pack(&spec, "variant", p->variant, 4);
-    spec_follows_flag(&spec, "FLAT", p->variant == FLAT_COLUMNS);
+    spec_key_only(&spec, "variant", p->variant, 4);
+    spec_option_flag(&spec, "FLAT", p->variant == FLAT_COLUMNS);
     spec_flag(&spec, "KEEP_IN_RESULT", p->keep < 0);
-    spec_follows_flag(&spec, "OWN_BF16", in == XPU_BFLOAT16 && out == XPU_BFLOAT16);
-    spec_number_if(&spec, p->keep > 0, "KEEP_LENGTH", p->keep > 0 ? p->keep : 0, 32);
-    spec_number_if(&spec, p->length, "LENGTH", p->length, 32);
-    spec_follows_flag(&spec, "TILES", p->variant >= TILES);
-    spec_pack(&spec, "backward", p->backward, 1);
-    spec_pack(&spec, "finish", finish, 1);
-    spec_follows(&spec, "BUILD_", name);
+    spec_option_flag(&spec, "OWN_BF16", in == XPU_BFLOAT16 && out == XPU_BFLOAT16);
+    spec_int_if(&spec, p->keep > 0, "KEEP_LENGTH", p->keep > 0 ? p->keep : 0, 32);
+    spec_int_if(&spec, p->length, "LENGTH", p->length, 32);
+    spec_option_flag(&spec, "TILES", p->variant >= TILES);
+    spec_key_only(&spec, "backward", p->backward, 1);
+    spec_key_only(&spec, "finish", finish, 1);
+    spec_option(&spec, "BUILD_", name);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "softmax.cl", name, kernel, "%s%s %s", args->logarithm ? "log_" : "",
-                          name, dtype_token(in));
+    return kernel_from_file(device, &spec, "softmax.cl", name, kernel, "%s%s %s",
+                            args->logarithm ? "log_" : "", name, dtype_token(in));
 }
 
 /* Runs tiles of columns, each within one outer. Chunks take two launches and scratch memory for partial
@@ -144,11 +144,11 @@ static xpu_status run_tiles(xpu_stream *stream, const xpu_device_properties *dev
     params->chunk = params->length;
     params->chunks = 1;
     const int64_t tiles = args->outer * params->tiles;
-    xpu_range range = {1, {(size_t)tiles}, {(size_t)p->team.lanes}, work};
+    xpu_range range = {1, {(size_t)tiles}, {(size_t)p->row_group.lanes}, work};
     if (p->variant == TILES) return xpu_launch(stream, kernel, &range, params, sizeof *params);
 
     const int64_t step =
-        (int64_t)CHUNK_BLOCK * (p->team.lanes / p->width); /* rows that are on their way at a time */
+        (int64_t)CHUNK_BLOCK * (p->row_group.lanes / p->width); /* rows that are on their way at a time */
     const int64_t wanted =
         (TUNED(false, SOFTMAX_GROUPS) * (int64_t)device->max_compute_units + tiles - 1) / tiles;
     int64_t blocks = (args->length / wanted + step - 1) / step;
@@ -165,7 +165,7 @@ static xpu_status run_tiles(xpu_stream *stream, const xpu_device_properties *dev
     params->parts = XPU_ADDR(memory);
     xpu_status status = xpu_launch(stream, kernel, &range, params, sizeof *params);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, finish, &range, params, sizeof *params);
-    return workspace_done(memory, status);
+    return workspace_release(memory, status);
 }
 
 static xpu_status run(xpu_stream *stream, const xpu_softmax *args, bool backward, softmax_params *params) {
@@ -191,8 +191,9 @@ static xpu_status run(xpu_stream *stream, const xpu_softmax *args, bool backward
     if (p.variant >= TILES) return run_tiles(stream, device, args, &p, work, kernel, params);
     xpu_range range;
     if (p.variant == ROWS) {
-        params->rows_per_team = team_rows(device, args->length, params->columns);
-        range = team_range(p.team, (columns + params->rows_per_team - 1) / params->rows_per_team, work);
+        params->rows_per_row_group = rows_per_row_group_for(device, args->length, params->columns);
+        range = row_group_range(
+            p.row_group, (columns + params->rows_per_row_group - 1) / params->rows_per_row_group, work);
     } else {
         const uint64_t along = p.variant == FLAT_COLUMNS ? columns : (uint64_t)args->inner;
         range = (xpu_range){.dims = 2,

@@ -19,15 +19,15 @@ static xpu_status find_kernel(int device, xpu_dtype dtype, bool descending, int 
     kernel_spec spec;
     spec_begin(&spec, FAMILY_SORT);
     spec_dtype(&spec, "T", dtype);
-    spec_number(&spec, "ROW_DIMS", row_dims, 8);
-    spec_number(&spec, "LOCAL", local, 24);
-    spec_follows_flag(&spec, "T_FLOAT", dtype_class(dtype) == 'f');
+    spec_int(&spec, "ROW_DIMS", row_dims, 8);
+    spec_int(&spec, "LOCAL", local, 24);
+    spec_option_flag(&spec, "T_FLOAT", dtype_class(dtype) == 'f');
     spec_flag(&spec, "DESCENDING", descending);
-    spec_pack(&spec, "entry", entry, 8);
+    spec_key_only(&spec, "entry", entry, 8);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "sort.cl", entries[entry], kernel, "%s %s", entries[entry],
-                          dtype_token(dtype));
+    return kernel_from_file(device, &spec, "sort.cl", entries[entry], kernel, "%s %s", entries[entry],
+                            dtype_token(dtype));
 }
 
 static xpu_status check(const xpu_tensor *values, const xpu_tensor *indices, const xpu_tensor *in, int dim,
@@ -45,16 +45,16 @@ static xpu_status check(const xpu_tensor *values, const xpu_tensor *indices, con
     if (in->size[dim] >= INT32_MAX - 4096)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: a row of %lld elements", (long long)in->size[dim]);
     if (!dtype_is_ordered(in->dtype) || (dtype_needs_fp64(in->dtype) && !device->has_fp64))
-        return op_lacks("sort", in->dtype, device);
+        return op_unsupported_dtype("sort", in->dtype, device);
     return XPU_SUCCESS;
 }
 
 static void swap_buffers(sort_params *p) {
-    xpu_addr keys = p->keys[0], places = p->places[0];
+    xpu_addr keys = p->keys[0], positions = p->positions[0];
     p->keys[0] = p->keys[1];
-    p->places[0] = p->places[1];
+    p->positions[0] = p->positions[1];
     p->keys[1] = keys;
-    p->places[1] = places;
+    p->positions[1] = positions;
 }
 
 static xpu_range by_elements(int64_t elements, int64_t cost) {
@@ -94,7 +94,7 @@ xpu_status xpu_sort(xpu_stream *stream, const xpu_tensor *values, const xpu_tens
     XPU_TRY(xpu_workspace_take(stream, 2 * (key_bytes + place_bytes), &memory));
     for (int i = 0; i < 2; i++) {
         p.keys[i] = XPU_ADDR(memory) + (xpu_addr)i * (key_bytes + place_bytes);
-        p.places[i] = p.keys[i] + key_bytes;
+        p.positions[i] = p.keys[i] + key_bytes;
     }
     int64_t tile = 2 * (int64_t)local;
     xpu_range range = {1,
@@ -112,5 +112,5 @@ xpu_status xpu_sort(xpu_stream *stream, const xpu_tensor *values, const xpu_tens
         range = by_elements(p.walk.rows * p.count, 4);
         status = xpu_launch(stream, store, &range, &p, sizeof p);
     }
-    return workspace_done(memory, status);
+    return workspace_release(memory, status);
 }

@@ -16,15 +16,15 @@ static const char *const names[] = {"sparse_keys", "sparse_search", "sparse_redu
 static void begin(kernel_spec *spec, entry entry) {
     static const char *const builds[] = {"KEYS", "SEARCH", "REDUCE", "PRODUCT"};
     spec_begin(spec, FAMILY_SPARSE);
-    spec_choice(spec, "", builds, entry, 4);
+    spec_enum(spec, "", builds, entry, 4);
 }
 
 static xpu_status find_kernel(int device, const kernel_spec *spec, entry entry, xpu_dtype label,
                               xpu_kernel **kernel) {
     *kernel = kernel_find(device, spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, spec, "sparse.cl", names[entry], kernel, "%s %s", names[entry],
-                          dtype_token(label));
+    return kernel_from_file(device, spec, "sparse.cl", names[entry], kernel, "%s %s", names[entry],
+                            dtype_token(label));
 }
 
 static xpu_range over(int64_t count, uint64_t work) {
@@ -64,18 +64,18 @@ xpu_status xpu_sparse_keys(xpu_stream *stream, const xpu_tensor *indices, const 
 }
 
 xpu_status xpu_sparse_search(xpu_stream *stream, const xpu_sparse_search_args *a) {
-    if (!is_index(a->dtype) || !is_index(a->place_dtype))
+    if (!is_index(a->dtype) || !is_index(a->position_dtype))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse tensor: indices are i32 or i64");
     if (a->count == 0) return XPU_SUCCESS;
     kernel_spec spec;
     begin(&spec, ENTRY_SEARCH);
     spec_dtype(&spec, "I", a->dtype);
-    spec_dtype(&spec, "O", a->place_dtype);
+    spec_dtype(&spec, "O", a->position_dtype);
     xpu_kernel *kernel;
     XPU_TRY(find_kernel(xpu_stream_device(stream), &spec, ENTRY_SEARCH, a->dtype, &kernel));
     const struct sparse_search_params p = {.sorted = XPU_ADDR(a->sorted),
                                            .keys = XPU_ADDR(a->keys),
-                                           .places = XPU_ADDR(a->places),
+                                           .positions = XPU_ADDR(a->positions),
                                            .length = a->length,
                                            .count = a->count,
                                            .upper = a->upper};
@@ -88,7 +88,7 @@ static xpu_status check_dtype(int device, xpu_dtype dtype) {
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if ((!dtype_is_ordered(dtype) && !dtype_is_complex(dtype)) ||
         (dtype_needs_fp64(dtype) && !properties->has_fp64))
-        return op_lacks("sparse tensor", dtype, properties);
+        return op_unsupported_dtype("sparse tensor", dtype, properties);
     return XPU_SUCCESS;
 }
 
@@ -103,14 +103,14 @@ xpu_status xpu_sparse_reduce(xpu_stream *stream, const xpu_sparse_reduce_args *a
     begin(&spec, ENTRY_REDUCE);
     spec_dtype(&spec, "T", a->dtype);
     static const char *const kinds[] = {['b'] = "b", ['c'] = "c", ['f'] = "f", ['i'] = "i", ['u'] = "u"};
-    spec_follows(&spec, "KIND_", kinds[(int)dtype_class(a->dtype)]);
+    spec_option(&spec, "KIND_", kinds[(int)dtype_class(a->dtype)]);
     static const char *const reductions[] = {"SUM", "MAXIMUM", "PRODUCT"};
-    spec_choice(&spec, "REDUCTION_", reductions, a->reduction, 2);
+    spec_enum(&spec, "REDUCTION_", reductions, a->reduction, 2);
     spec_flag(&spec, "WIDE", is_wide(a->width));
     xpu_kernel *kernel;
     XPU_TRY(find_kernel(device, &spec, ENTRY_REDUCE, a->dtype, &kernel));
     const struct sparse_reduce_params p = {.values = XPU_ADDR(a->values),
-                                           .places = XPU_ADDR(a->places),
+                                           .positions = XPU_ADDR(a->positions),
                                            .starts = XPU_ADDR(a->starts),
                                            .out = XPU_ADDR(a->out),
                                            .segments = a->segments,
@@ -137,7 +137,7 @@ xpu_status xpu_sparse_product(xpu_stream *stream, const xpu_sparse_product_args 
     XPU_TRY(find_kernel(device, &spec, ENTRY_PRODUCT, a->dtype, &kernel));
     struct sparse_product_params p = {.starts = XPU_ADDR(a->starts),
                                       .columns = XPU_ADDR(a->columns),
-                                      .places = XPU_ADDR(a->places),
+                                      .positions = XPU_ADDR(a->positions),
                                       .values = XPU_ADDR(a->values),
                                       .dense = XPU_ADDR(a->dense),
                                       .in = XPU_ADDR(a->in),

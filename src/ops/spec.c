@@ -3,15 +3,15 @@
 
 #include "core/status.h"
 
-static void add_fact(text *t, const kernel_fact *fact) {
+static void add_spec_entry(text *t, const spec_entry *fact) {
     if (t->size) text_add(t, " ");
     switch (fact->form) {
-    case FACT_NUMBER: text_addf(t, "-D%s=%lld", fact->name, (long long)fact->value.number); break;
-    case FACT_DTYPE:
+    case SPEC_ENTRY_INT: text_addf(t, "-D%s=%lld", fact->name, (long long)fact->value.number); break;
+    case SPEC_ENTRY_DTYPE:
         text_addf(t, "-D%s=%s", fact->name, xpu_dtype_name((xpu_dtype)fact->value.number));
         break;
-    case FACT_TEXT: text_addf(t, "-D%s%s", fact->name, fact->value.text); break;
-    case FACT_OPTIONS: text_add(t, fact->value.text); break;
+    case SPEC_ENTRY_TEXT: text_addf(t, "-D%s%s", fact->name, fact->value.text); break;
+    case SPEC_ENTRY_OPTIONS: text_add(t, fact->value.text); break;
     }
 }
 
@@ -19,7 +19,7 @@ xpu_status spec_options(const kernel_spec *spec, const char *kernel, text *optio
     XPU_REJECT_IF(spec->refused.bits,
                   "internal error: kernel %s: %s is %lld, for which its key has no room (%d bits)", kernel,
                   spec->refused.name, (long long)spec->refused.value, spec->refused.bits);
-    for (int i = 0; i < spec->count; i++) add_fact(options, &spec->fact[i]);
+    for (int i = 0; i < spec->count; i++) add_spec_entry(options, &spec->fact[i]);
     if (options->failed)
         return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the options of kernel %s", kernel);
     return XPU_SUCCESS;

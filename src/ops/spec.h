@@ -32,7 +32,7 @@ typedef enum kernel_family {
 } kernel_family;
 
 #define KEY_WORDS 3
-#define SPEC_FACTS 48
+#define SPEC_MAX_ENTRIES 48
 
 /* Unused words are 0. */
 typedef struct kernel_key {
@@ -40,16 +40,21 @@ typedef struct kernel_key {
     uint64_t word[KEY_WORDS];
 } kernel_key;
 
-typedef enum fact_form { FACT_NUMBER, FACT_DTYPE, FACT_TEXT, FACT_OPTIONS } fact_form;
+typedef enum spec_entry_kind {
+    SPEC_ENTRY_INT,
+    SPEC_ENTRY_DTYPE,
+    SPEC_ENTRY_TEXT,
+    SPEC_ENTRY_OPTIONS
+} spec_entry_kind;
 
-typedef struct kernel_fact {
+typedef struct spec_entry {
     const char *name;
     union {
         int64_t number;
         const char *text;
     } value;
-    fact_form form;
-} kernel_fact;
+    spec_entry_kind form;
+} spec_entry;
 
 typedef struct kernel_spec {
     kernel_key key;
@@ -60,7 +65,7 @@ typedef struct kernel_spec {
         int64_t value;
         int bits;
     } refused;
-    kernel_fact fact[SPEC_FACTS];
+    spec_entry fact[SPEC_MAX_ENTRIES];
 } kernel_spec;
 
 static inline void spec_begin(kernel_spec *spec, kernel_family family) {
@@ -82,7 +87,7 @@ SPEC_INLINE void spec_refuse(kernel_spec *spec, const char *name, int64_t value,
 }
 
 /* Adds bits to the key without a build option, e.g. which kernel of a file it is. */
-SPEC_INLINE void spec_pack(kernel_spec *spec, const char *name, int64_t value, int bits) {
+SPEC_INLINE void spec_key_only(kernel_spec *spec, const char *name, int64_t value, int bits) {
     const unsigned width = (unsigned)bits;
     unsigned at = spec->used;
     if (at % 64 + width > 64) at = (at / 64 + 1) * 64; /* no entry straddles two words */
@@ -93,70 +98,70 @@ SPEC_INLINE void spec_pack(kernel_spec *spec, const char *name, int64_t value, i
         spec->key.word[at / 64] |= (uint64_t)value << at % 64;
 }
 
-SPEC_INLINE kernel_fact *spec_next(kernel_spec *spec, const char *name, fact_form form) {
-    if (__builtin_expect(spec->count == SPEC_FACTS, 0)) { /* more than any family has */
+SPEC_INLINE spec_entry *spec_next(kernel_spec *spec, const char *name, spec_entry_kind form) {
+    if (__builtin_expect(spec->count == SPEC_MAX_ENTRIES, 0)) { /* more than any family has */
         spec_refuse(spec, name, spec->count, 1);
         spec->count--;
     }
-    kernel_fact *fact = &spec->fact[spec->count++];
+    spec_entry *fact = &spec->fact[spec->count++];
     fact->name = name;
     fact->form = form;
     return fact;
 }
 
 /* -DNAME=value */
-SPEC_INLINE void spec_number(kernel_spec *spec, const char *name, int64_t value, int bits) {
-    spec_pack(spec, name, value, bits);
-    spec_next(spec, name, FACT_NUMBER)->value.number = value;
+SPEC_INLINE void spec_int(kernel_spec *spec, const char *name, int64_t value, int bits) {
+    spec_key_only(spec, name, value, bits);
+    spec_next(spec, name, SPEC_ENTRY_INT)->value.number = value;
 }
 
 /* -DNAME=0 or -DNAME=1 */
 SPEC_INLINE void spec_bool(kernel_spec *spec, const char *name, bool value) {
-    spec_number(spec, name, value, 1);
+    spec_int(spec, name, value, 1);
 }
 
 /* -DNAME=f32 */
 SPEC_INLINE void spec_dtype(kernel_spec *spec, const char *name, xpu_dtype dtype) {
-    spec_pack(spec, name, dtype, 8);
-    spec_next(spec, name, FACT_DTYPE)->value.number = dtype;
+    spec_key_only(spec, name, dtype, 8);
+    spec_next(spec, name, SPEC_ENTRY_DTYPE)->value.number = dtype;
 }
 
 /* A build option that follows from other entries: -D, `name` and `text`, e.g. ("ACC=", "float") or ("KIND_",
  * "pair"). Nothing if `text` is NULL. */
-SPEC_INLINE void spec_follows(kernel_spec *spec, const char *name, const char *text) {
-    if (text) spec_next(spec, name, FACT_TEXT)->value.text = text;
+SPEC_INLINE void spec_option(kernel_spec *spec, const char *name, const char *text) {
+    if (text) spec_next(spec, name, SPEC_ENTRY_TEXT)->value.text = text;
 }
 
 /* The same with an integer, -DNAME=value, and as a flag, -DNAME if `shown`. */
-SPEC_INLINE void spec_follows_number(kernel_spec *spec, const char *name, int64_t value) {
-    spec_next(spec, name, FACT_NUMBER)->value.number = value;
+SPEC_INLINE void spec_option_int(kernel_spec *spec, const char *name, int64_t value) {
+    spec_next(spec, name, SPEC_ENTRY_INT)->value.number = value;
 }
-SPEC_INLINE void spec_follows_flag(kernel_spec *spec, const char *name, bool shown) {
-    spec_follows(spec, name, shown ? "" : NULL);
+SPEC_INLINE void spec_option_flag(kernel_spec *spec, const char *name, bool shown) {
+    spec_option(spec, name, shown ? "" : NULL);
 }
 /* The same with literal options, "-DT=f32 -DFLOAT_T=1", or "". */
-SPEC_INLINE void spec_follows_options(kernel_spec *spec, const char *options) {
-    if (*options) spec_next(spec, "", FACT_OPTIONS)->value.text = options;
+SPEC_INLINE void spec_option_text(kernel_spec *spec, const char *options) {
+    if (*options) spec_next(spec, "", SPEC_ENTRY_OPTIONS)->value.text = options;
 }
 
 /* -DNAME if `value` */
 SPEC_INLINE void spec_flag(kernel_spec *spec, const char *name, bool value) {
-    spec_pack(spec, name, value, 1);
-    spec_follows_flag(spec, name, value);
+    spec_key_only(spec, name, value, 1);
+    spec_option_flag(spec, name, value);
 }
 
 /* One of several words: -D, `name` and words[which]. */
-SPEC_INLINE void spec_choice(kernel_spec *spec, const char *name, const char *const *words, int64_t which,
-                             int bits) {
-    spec_pack(spec, name, which, bits);
-    spec_follows(spec, name, (uint64_t)which >> bits ? NULL : words[which]);
+SPEC_INLINE void spec_enum(kernel_spec *spec, const char *name, const char *const *words, int64_t which,
+                           int bits) {
+    spec_key_only(spec, name, which, bits);
+    spec_option(spec, name, (uint64_t)which >> bits ? NULL : words[which]);
 }
 
 /* An integer whose option is only added if `shown`, which must follow from other entries or from the value.
  */
-SPEC_INLINE void spec_number_if(kernel_spec *spec, bool shown, const char *name, int64_t value, int bits) {
-    spec_pack(spec, name, value, bits);
-    if (shown) spec_follows_number(spec, name, value);
+SPEC_INLINE void spec_int_if(kernel_spec *spec, bool shown, const char *name, int64_t value, int bits) {
+    spec_key_only(spec, name, value, bits);
+    if (shown) spec_option_int(spec, name, value);
 }
 
 /* The option text, "-DT=f32 -DLOCAL=64". XPU_ERROR_INVALID_ARGUMENT if a value didn't fit its bits; the

@@ -46,14 +46,14 @@ static void put(layout *l, const void *data, size_t size, size_t align) {
 }
 
 xpu_status xpu_package_write(const char *path, const char *about, const int64_t *program, size_t words,
-                             const xpu_package_piece *images, size_t image_count,
-                             const xpu_package_piece *weights, size_t weight_count) {
+                             const xpu_package_chunk *images, size_t image_count,
+                             const xpu_package_chunk *weights, size_t weight_count) {
     XPU_REJECT_IF(!path || !about || (words && !program) || (image_count && !images) ||
                       (weight_count && !weights),
                   "NULL");
     const size_t most = 2 * (image_count + weight_count) + 16;
-    const xpu_package_piece text = {about, strlen(about)}, code = {program, words * 8};
-    const xpu_package_piece *sections[SECTIONS] = {&text, &code, images, weights};
+    const xpu_package_chunk text = {about, strlen(about)}, code = {program, words * 8};
+    const xpu_package_chunk *sections[SECTIONS] = {&text, &code, images, weights};
     const size_t counts[SECTIONS] = {1, 1, image_count, weight_count};
     file_head head = {.magic = MAGIC, .version = VERSION, .sections = SECTIONS};
     char first[PAGE] = {0};

@@ -2,7 +2,7 @@
 #include "runtime/work.h"
 
 /* Bytes below which one thread copies as fast as several. */
-#define WORTH_SHARING ((size_t)1 << 18)
+#define MIN_SHARED_BYTES ((size_t)1 << 18)
 
 /* --- on host devices: plain memory operations, shared out --- */
 
@@ -49,7 +49,7 @@ static xpu_status run_on_host(const xpu_work *seen) {
                      .pattern = seen->pattern,
                      .pattern_size = seen->pattern_size,
                      .size = (size_t)seen->bytes};
-    const xpu_host_team *team = job.size >= WORTH_SHARING ? xpu_get_host_team() : NULL;
+    const xpu_host_thread_pool *team = job.size >= MIN_SHARED_BYTES ? xpu_get_host_thread_pool() : NULL;
     job.parts = team ? team->threads() : 1;
     if (job.parts > 1)
         team->run(job.parts, run_part, &job);

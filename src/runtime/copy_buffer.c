@@ -56,19 +56,19 @@ static xpu_status launch(const work *w, bytes_kernel which, size_t items, size_t
 
 static xpu_status copy_within(const work *w) {
     const size_t size = (size_t)w->seen.bytes;
-    copy_bytes_params p = {XPU_ADDR(w->seen.to), XPU_ADDR(w->seen.from), size, BYTES_A_ITEM, 0};
+    copy_bytes_params p = {XPU_ADDR(w->seen.to), XPU_ADDR(w->seen.from), size, BYTES_PER_ITEM, 0};
     while ((p.to | p.from) % (unsigned)p.unit) p.unit /= 2;
-    return launch(w, COPY, (size + BYTES_A_ITEM - 1) / BYTES_A_ITEM, BYTES_LOCAL, &p, sizeof p);
+    return launch(w, COPY, (size + BYTES_PER_ITEM - 1) / BYTES_PER_ITEM, BYTES_LOCAL, &p, sizeof p);
 }
 
 xpu_status fill_by_kernel(work *w) {
     const unsigned char *pattern = w->seen.pattern;
     fill_bytes_params p = {.begin = XPU_ADDR(w->seen.to), .end = XPU_ADDR(w->seen.to) + w->seen.bytes};
-    unsigned char bytes[BYTES_A_ITEM];
-    for (size_t k = 0; k < BYTES_A_ITEM; k++)
-        bytes[(p.begin + k) % BYTES_A_ITEM] = pattern[k % w->seen.pattern_size];
+    unsigned char bytes[BYTES_PER_ITEM];
+    for (size_t k = 0; k < BYTES_PER_ITEM; k++)
+        bytes[(p.begin + k) % BYTES_PER_ITEM] = pattern[k % w->seen.pattern_size];
     memcpy(p.pattern, bytes, sizeof bytes);
-    const size_t items = (size_t)((p.end + BYTES_A_ITEM - 1) / BYTES_A_ITEM - p.begin / BYTES_A_ITEM);
+    const size_t items = (size_t)((p.end + BYTES_PER_ITEM - 1) / BYTES_PER_ITEM - p.begin / BYTES_PER_ITEM);
     return launch(w, FILL, items, BYTES_LOCAL, &p, sizeof p);
 }
 

@@ -103,10 +103,10 @@ xpu_status slot_queue(int s, int index, cl_command_queue *queue) {
 
 /* --- host team --- */
 
-static xpu_host_team team;
-static _Atomic(const xpu_host_team *) team_set;
+static xpu_host_thread_pool team;
+static _Atomic(const xpu_host_thread_pool *) team_set;
 
-xpu_status xpu_set_host_team(const xpu_host_team *new_team) {
+xpu_status xpu_set_host_thread_pool(const xpu_host_thread_pool *new_team) {
     XPU_REJECT_IF(new_team && (!new_team->threads || !new_team->run), "a team needs both its functions");
     atomic_store(&team_set, NULL);
     if (new_team) {
@@ -116,4 +116,6 @@ xpu_status xpu_set_host_team(const xpu_host_team *new_team) {
     return XPU_SUCCESS;
 }
 
-const xpu_host_team *xpu_get_host_team(void) { return atomic_load_explicit(&team_set, memory_order_acquire); }
+const xpu_host_thread_pool *xpu_get_host_thread_pool(void) {
+    return atomic_load_explicit(&team_set, memory_order_acquire);
+}

@@ -18,7 +18,7 @@ static bool is_late(const xpu_stream *stream) {
     if (!stream->host || stream_capture(stream)) return true;
     int answer = atomic_load_explicit(&asked, memory_order_relaxed);
     if (!answer) {
-        const char *text = getenv("OPENXPU_LATE_FAULTS");
+        const char *text = getenv("OPENXPU_DEFERRED_ERRORS");
         answer = text && *text == '1' ? 2 : 1;
         atomic_store(&asked, answer);
     }

@@ -127,12 +127,14 @@ xpu_status xpu_image_submit(xpu_stream *stream, const xpu_image *image, xpu_kern
                              .work = work};
     const launched of = {image, params};
     if (!image->asserts)
-        return xpu_launch_listed(stream, kernel, &range, params, image->params_size, image_accesses, &of);
+        return xpu_launch_with_accesses(stream, kernel, &range, params, image->params_size, image_accesses,
+                                        &of);
     xpu_fault *place;
     XPU_TRY(xpu_fault_watch(stream, &place));
     const report_place report = {(uint64_t)(uintptr_t)place, (uint64_t)(uintptr_t)image->asserts};
     memcpy((char *)params + image->fault_offset, &report, sizeof report);
-    XPU_TRY(xpu_launch_listed(stream, kernel, &range, params, image->params_size, image_accesses, &of));
+    XPU_TRY(
+        xpu_launch_with_accesses(stream, kernel, &range, params, image->params_size, image_accesses, &of));
     return xpu_fault_raise(stream, place);
 }
 

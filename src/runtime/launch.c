@@ -107,12 +107,12 @@ static xpu_status submit(const work *w, int slot) {
  * later, for which the others wait. Then launches that one thread does in less go without the team for a
  * while, twice as long each time that members are late again. */
 enum { LATE = 300000, FIRST_PAUSE = 20000000, LONGEST_PAUSE = 1000000000 }; /* ns */
-enum { SHORT_LAUNCHES = 128 };                                              /* times SHARE_FROM: some ms */
+enum { SHORT_LAUNCHES = 128 };                                              /* times PARALLEL_FROM: some ms */
 static _Atomic uint64_t alone_until, alone_for;                             /* 0: members came in time */
 
 static bool goes_alone(uint64_t work) {
     const uint64_t until = atomic_load_explicit(&alone_until, memory_order_relaxed);
-    if (!until || !work || work / SHORT_LAUNCHES > (uint64_t)TUNED(true, SHARE_FROM)) return false;
+    if (!until || !work || work / SHORT_LAUNCHES > (uint64_t)TUNED(true, PARALLEL_FROM)) return false;
     return os_clock() < until;
 }
 
@@ -171,7 +171,7 @@ static void run_part(int part, void *context) {
     }
 }
 
-static xpu_status run_on_team(const work *w, const xpu_host_team *team, int threads) {
+static xpu_status run_on_team(const work *w, const xpu_host_thread_pool *team, int threads) {
     const xpu_range *range = w->seen.range;
     share s = {.w = w, .begun = os_clock()};
     for (int d = 1; d < range->dims; d++) /* the outermost of the longest, so that each part is contiguous */
@@ -188,8 +188,8 @@ static xpu_status run(work *w) {
     const int slot = slot_get();
     const xpu_range *range = w->seen.range;
     if (slot < 0 || !cl_devices[w->seen.stream->device].properties.has_local_exec) return submit(w, slot);
-    if (!range->work || range->work > (uint64_t)TUNED(true, SHARE_FROM)) {
-        const xpu_host_team *team = xpu_get_host_team();
+    if (!range->work || range->work > (uint64_t)TUNED(true, PARALLEL_FROM)) {
+        const xpu_host_thread_pool *team = xpu_get_host_thread_pool();
         int threads = team ? team->threads() : 0;
         if (!team) return submit(w, slot);
         if (threads > 1 && !goes_alone(range->work)) return run_on_team(w, team, threads);
@@ -225,8 +225,9 @@ xpu_status xpu_launch(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *r
     return launch(&w);
 }
 
-xpu_status xpu_launch_listed(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
-                             const void *params, size_t params_size, xpu_access_lister list, const void *of) {
+xpu_status xpu_launch_with_accesses(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
+                                    const void *params, size_t params_size, xpu_access_callback list,
+                                    const void *of) {
     work w = KERNEL_WORK(stream, kernel, range, .params = params, .params_size = params_size);
     w.list = list;
     w.of = of;

@@ -128,7 +128,7 @@ void tuning_load(int device) {
 int xpu_tuning_count(void) { return TUNE_COUNT; }
 int xpu_tuning_rates(void) { return TUNING_RATES; }
 
-int xpu_tuning_number(const char *name) {
+int xpu_tuning_index(const char *name) {
     return cl_init() == XPU_SUCCESS && name ? tuning_named(name, strlen(name)) : -1;
 }
 
@@ -189,7 +189,7 @@ static bool is_kept(int device, int number) {
            (source == TUNING_MEASURED && (number >= TUNE_COUNT || has_choices(device)));
 }
 
-xpu_status xpu_tuning_keep(int device) {
+xpu_status xpu_tuning_save(int device) {
     XPU_TRY(check(device, 0));
     const char *path = path_of(device);
     if (!*path) return xpu_fail(XPU_ERROR_IO, "there is no kernel cache to keep measurements in");

@@ -1,4 +1,4 @@
-/* The place that all work passes (work.h), and who looks on there. */
+/* The one place where work is submitted (work.h), and its observers. */
 #include "runtime/graph.h"
 
 atomic_int work_observers;
@@ -134,7 +134,7 @@ static xpu_status run_host_call(work *w) {
 
 xpu_status xpu_host_call(xpu_stream *stream, const char *name,
                          xpu_status (*function)(xpu_stream *stream, const void *context), const void *context,
-                         size_t context_size, xpu_access_lister list) {
+                         size_t context_size, xpu_access_callback list) {
     XPU_REJECT_IF(!stream || !name || !function, "NULL");
     work w = {.seen = {.kind = XPU_WORK_HOST,
                        .stream = stream,

@@ -1,4 +1,4 @@
-/* The one way by which anything gets to a stream: work_submit. Who looks on (profiler, trace callbacks) is
+/* The one way by which anything reaches a stream: work_submit. Observers (profiler, trace callbacks) are
  * called there and in command_end, and nowhere else. */
 #ifndef RUNTIME_WORK_H
 #define RUNTIME_WORK_H
@@ -9,7 +9,7 @@
 typedef struct work {
     xpu_work seen; /* what is told of it */
     xpu_status (*run)(struct work *w);
-    xpu_access_lister list; /* of what it accesses; NULL: not known */
+    xpu_access_callback list; /* of what it accesses; NULL: not known */
     const void *of;
     bool blocking, waited;          /* of copies: asked to wait for the stream; it has been waited for */
     bool wants_times;               /* its commands leave records with the device's times */

@@ -29,9 +29,9 @@ static int use_count(const region *r, const value *v) {
     return uses.count;
 }
 
-const attr *splat_number(const value *v) {
+const attr *splat_constant(const value *v) {
     const op *o = v->def;
-    if (o && o->code == OP_SPLAT) return splat_number(o->args[0]);
+    if (o && o->code == OP_SPLAT) return splat_constant(o->args[0]);
     const attr *a = o && o->code == OP_CONSTANT ? op_attr(o, "value") : NULL;
     return !a ? NULL : a->kind != ATTR_DENSE ? a : a->count == 1 ? &a->list[0] : NULL;
 }
@@ -138,7 +138,7 @@ static bool sink(tile *t, op *loop, int index) {
     op *reduce = uses.ops[0];
     if (uses.count != 1 || reduce->code != OP_REDUCE || reduce->arg_count != 1) return false;
     const block *combine = reduce->regions[0].first;
-    const attr *number = splat_number(loop->args[index + 3]);
+    const attr *number = splat_constant(loop->args[index + 3]);
     if (!number || !is_identity(combine, number)) return false;
 
     op *choice = y->def && y->def->code == OP_SELECT && y->def->args[2] == a ? y->def : NULL;
@@ -215,6 +215,6 @@ static void analyze_region(tile *t, region *r) {
 }
 
 void tile_analyze(tile *t) {
-    tile_join(t);
+    tile_merge(t);
     analyze_region(t, &t->kernel->regions[0]);
 }

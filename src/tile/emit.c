@@ -1,4 +1,4 @@
-/* The emitter's frame: text, scopes, values at coordinates, held arrays, the open group. */
+/* The emitter's frame: text, scopes, values at coordinates, materialized arrays, the open group. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -79,7 +79,7 @@ void open_scope(emitter *e, const char *format, ...) {
 
 void close_scope(emitter *e, const char *format, ...) {
     scope *s = &e->scopes[e->depth], *outer = s - 1;
-    meet_after_choices(e);
+    reconverge_after_selects(e);
     if (format) {
         va_list args;
         va_start(args, format);
@@ -106,13 +106,13 @@ const char *use(emitter *e, const char *function) {
 
 static int deeper(int a, int b) { return a > b ? a : b; }
 
-const char *lane_number(emitter *e, const expr *x) {
+const char *lane_index(emitter *e, const expr *x) {
     return x->parts > 1 ? tile_format(e->t, "(%d * lane + %d)", x->parts, x->part) : "lane";
 }
 
 const char *lane_text(emitter *e, const expr *x) {
     if (x->kind != LINEAR) return x->text;
-    const char *lane = lane_number(e, x);
+    const char *lane = lane_index(e, x);
     if (x->is_constant && x->constant == 0)
         return x->stride == 1 ? lane : tile_format(e->t, "(%lld * %s)", (long long)x->stride, lane);
     if (x->stride == 1) return tile_format(e->t, "(%s + %s)", x->text, lane);
@@ -386,12 +386,12 @@ static expr emit_descriptor_load(emitter *e, op *o, const coords *at) {
     return declare(e, ty, x, "v", o->results[0].id);
 }
 
-static expr emit_held(emitter *e, value *v, const coords *at) {
-    held *h = v->held;
+static expr emit_materialized(emitter *e, value *v, const coords *at) {
+    materialized *h = v->materialized;
     if (!h->name)
         tile_error(e->t, v->def ? v->def->at : NULL,
-                   "internal error: a held value is read before it is written");
-    expr i, x = {.text = held_text(e, h, at, &i), .divisor = 1};
+                   "internal error: a materialized value is read before it is written");
+    expr i, x = {.text = materialized_text(e, h, at, &i), .divisor = 1};
     if (h->order) x.text = loaded_text(e, h->packed, x.text);
     x.kind = i.kind == UNIFORM ? UNIFORM : VARYING;
     x.depth = deeper(i.depth, e->block_depth);
@@ -431,7 +431,7 @@ static expr emit_gather(emitter *e, op *o, const coords *at) {
     return emit_value(e, o->args[0], make_coords(e, at->rank, dims, NULL));
 }
 
-expr emit_anew(emitter *e, value *v, const coords *at) {
+expr emit_recomputed(emitter *e, value *v, const coords *at) {
     op *o = v->def;
     expr args[MAX_RANK];
     switch (o->code) {
@@ -469,8 +469,8 @@ static expr value_at(emitter *e, value *v, const coords *at) {
         sum.root = x.root;
         return sum;
     }
-    if (v->held) {
-        x = emit_held(e, v, at);
+    if (v->materialized) {
+        x = emit_materialized(e, v, at);
     } else {
         if (is_scalar(v) && !at) {
             expr dims[MAX_RANK];
@@ -479,7 +479,7 @@ static expr value_at(emitter *e, value *v, const coords *at) {
         }
         if (!v->def || !is_pure(v->def))
             tile_error(e->t, v->def ? v->def->at : NULL, "internal error: a value that was never computed");
-        x = emit_anew(e, v, at);
+        x = emit_recomputed(e, v, at);
         if (is_scalar(v)) at = NULL;
     }
     remember(e, v, at, x);
@@ -493,33 +493,33 @@ expr emit_value(emitter *e, value *v, const coords *at) {
     return x;
 }
 
-/* --- held values --- */
+/* --- materialized values --- */
 
-held *hold_new(emitter *e, value *v) {
-    hold_allocate(e, v->held);
-    return v->held;
+materialized *hold_new(emitter *e, value *v) {
+    hold_allocate(e, v->materialized);
+    return v->materialized;
 }
 
 /* Registers of a lane, of 32 bits, that `h` takes; 0 if its elements don't fill the lanes. */
-static int64_t words(const emitter *e, const held *h) {
+static int64_t words(const emitter *e, const materialized *h) {
     bool wide = h->type->is_pointer || element_bits(h->type->element) == 64;
     return h->type->count / e->lanes * (1 + wide);
 }
 
-/* How many of them may be taken by held values. Intel's newer GPUs, those with more local memory, have
- * registers of twice the width; half as many lanes share them where matrix units want that; and a program may
- * have twice as many. */
+/* How many of them may be taken by materialized values. Intel's newer GPUs, those with more local memory,
+ * have registers of twice the width; half as many lanes share them where matrix units want that; and a
+ * program may have twice as many. */
 int registers_of(const tile *t) {
     bool wide = t->target.local_memory >= 128 << 10 || t->subgroup < t->target.lanes;
     int most = t->target.has_inline_ptx ? 128 : t->target.has_subgroups && wide ? 64 : 32;
     return t->is_large ? most * 5 / 2 : most;
 }
 
-void hold_allocate(emitter *e, held *h) {
+void hold_allocate(emitter *e, materialized *h) {
     if (h->name) return;
     if (h->in_registers) {
         int vector = h->grid ? h->grid->vector : 1;
-        const char *c = c_held(h->type);
+        const char *c = c_materialized(h->type);
         h->name = new_name(e, "r");
         buffer_addf(e->t, &e->locals, "    %s %s[%lld];\n",
                     vector > 1 ? tile_format(e->t, "%s%d", c, vector) : c, h->name,
@@ -527,15 +527,16 @@ void hold_allocate(emitter *e, held *h) {
         return;
     }
     int64_t taken = words(e, h), most = registers_of(e->t);
-    for (const held *other = e->in_use; other; other = other->next)
-        if (!other->is_crossed) taken += words(e, other);
-    for (held *other = e->in_use; other && !h->is_wish && taken > most; other = other->next) {
-        if (other->is_crossed || !other->is_wish) continue;
-        other->is_crossed = true; /* what can be computed anew gives way */
+    for (const materialized *other = e->in_use; other; other = other->next)
+        if (!other->is_cross_lane) taken += words(e, other);
+    for (materialized *other = e->in_use; other && !h->is_remat_candidate && taken > most;
+         other = other->next) {
+        if (other->is_cross_lane || !other->is_remat_candidate) continue;
+        other->is_cross_lane = true; /* what can be computed anew gives way */
         taken -= words(e, other);
     }
-    if (taken > most) h->is_crossed = true;
-    for (held **f = &e->free; *f && !h->stages; f = &(*f)->next)
+    if (taken > most) h->is_cross_lane = true;
+    for (materialized **f = &e->free; *f && !h->stages; f = &(*f)->next)
         if ((*f)->type->count == h->type->count && !strcmp(c_array(e, *f), c_array(e, h))) {
             h->name = (*f)->name;
             *f = (*f)->next;
@@ -563,14 +564,15 @@ void hold_allocate(emitter *e, held *h) {
 
 /* Gives back the arrays that nothing from operation `now` on reads. */
 static void release(emitter *e, int now) {
-    for (held **h = &e->in_use; *h;) {
-        held *done = *h;
+    for (materialized **h = &e->in_use; *h;) {
+        materialized *done = *h;
         if (done->last_use >= now || done->is_shared) {
             h = &done->next;
             continue;
         }
         *h = done->next;
-        held *back = NEW(e->t, held); /* `done` keeps its name: it was read by what is emitted */
+        materialized *back =
+            NEW(e->t, materialized); /* `done` keeps its name: it was read by what is emitted */
         *back = *done;
         back->next = e->free;
         e->free = back;
@@ -596,7 +598,7 @@ void emit_barrier(emitter *e, unsigned fences) {
 void barrier_if_touched(emitter *e) {
     if (!e->touches_local) return;
     if (e->copies)
-        emit_line(e, e->depth, "copies_close();\n%*sCOPIES_WAIT(0);", 4 * e->scopes[e->depth].indent, "");
+        emit_line(e, e->depth, "commit_copies();\n%*sCOPIES_WAIT(0);", 4 * e->scopes[e->depth].indent, "");
     e->copies = false;
     emit_barrier(e, FENCE_LOCAL);
     e->touches_local = false;
@@ -636,7 +638,7 @@ bool available(emitter *e, const value *v, bool moved, int budget) {
     if (is_scalar(v)) return v->pending != g->serial;
     if (v->offset) return available(e, v->offset->start, moved, budget);
     if (v->pending == g->serial) return v->def->code != OP_REDUCE && !moved;
-    if (v->held || !v->def || !is_pure(v->def)) return true;
+    if (v->materialized || !v->def || !is_pure(v->def)) return true;
     return budget > 0 && pure_available(e, v->def, moved, budget);
 }
 
@@ -672,7 +674,7 @@ bool reduces_rows(const tiling *x, const type *shape, int axis) {
 static bool reads_overwritten(const emitter *e, const value *v, const op *write, bool moved, int budget) {
     if (v->offset) v = v->offset->start;
     const op *o = v->def;
-    if (is_scalar(v) || v->held || !o || !is_pure(o)) return false;
+    if (is_scalar(v) || v->materialized || !o || !is_pure(o)) return false;
     if (!budget || (op_reads(o) && is_overwritten(e->t, o, write, moved))) return true;
     for (int i = 0; i < o->arg_count; i++)
         if (reads_overwritten(e, o->args[i], write, moved || moves_elements(o->code), budget - 1))
@@ -697,7 +699,7 @@ static bool group_reads(const emitter *e, const op *write) {
 void add_root(emitter *e, root r, const type *shape, int axis) {
     group *g = &e->group;
     bool reversed = r.kind == ROOT_OP && r.op->code == OP_SCAN && op_attr_int(r.op, "reverse", 0);
-    int lane = r.kind == ROOT_HOLD ? r.value->held->fill_dim : lane_dim(e->t, shape);
+    int lane = r.kind == ROOT_HOLD ? r.value->materialized->fill_dim : lane_dim(e->t, shape);
     bool once = r.kind == ROOT_OP && (r.op->code == OP_ATOMIC_RMW || r.op->code == OP_ATOMIC_CAS ||
                                       r.op->code == OP_PRINT || r.op->code == OP_ASSERT);
     const tiling *grid = r.kind == ROOT_OP ? r.op->grid : r.value->grid;

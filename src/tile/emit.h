@@ -6,8 +6,8 @@
  * elements in chunks of that many, lane l the l-th of a chunk, and local memory is the cheapest place that
  * all lanes see.
  *
- * Operations with an effect (and values to be held) are the roots. Roots over blocks of one shape share a
- * loop (a GROUP) as long as none needs what another only has at the loop's end. */
+ * Operations with an effect (and values to be materialized) are the roots. Roots over blocks of one shape
+ * share a loop (a GROUP) as long as none needs what another only has at the loop's end. */
 #ifndef TILE_EMIT_H
 #define TILE_EMIT_H
 
@@ -31,37 +31,37 @@ void buffer_addf(tile *t, buffer *b, const char *format, ...) TEXT_PRINTF(3, 4);
  * units, the bytes of a right side may lie in dwords of four along K, row by row. */
 typedef enum order {
     ROW_MAJOR,
-    LEFT_SQUARES,
-    RIGHT_SQUARES,
-    RIGHT_DWORDS,
-    SLAB,       /* NVIDIA's units: rows in pieces of 16 bytes that change places (slab_place) */
-    SLAB_TURNED /* the same with columns for rows */
+    LEFT_BLOCKED,
+    RIGHT_BLOCKED,
+    RIGHT_VNNI,
+    LOCAL_TILE, /* NVIDIA's units: rows in pieces of 16 bytes that change places (swizzled_offset) */
+    LOCAL_TILE_TRANSPOSED /* the same with columns for rows */
 } order;
 
 /* A value kept in local memory; on a GPU in registers, if each lane only reads and writes its own elements.
  */
-typedef struct held {
-    const char *name;  /* the C array; NULL until its loop is emitted */
-    const type *type;  /* of the value */
-    int lane_dim;      /* this dimension's elements lie side by side, the others row-major around it */
-    int fill_dim;      /* that dimension's elements are computed side by side when it is filled */
-    int last_use;      /* number of the last operation that reads it */
-    int pass;          /* of layout.c that saw it last */
-    bool is_shared;    /* the array belongs to a loop-carried value: not to be given back */
-    bool is_wish;      /* to be kept in registers or not at all */
-    bool is_crossed;   /* some lane reads or writes another's elements */
-    bool in_registers; /* the array is the lane's own: an element a chunk */
-    int parts;         /* of a lane, as first read or written; 0: not yet */
-    bool is_plain;     /* a dot reads it row-major */
-    bool is_scattered; /* what fills it doesn't lie side by side in memory */
-    bool is_copied;    /* it is filled by copies that nobody waits for */
-    int stages;        /* as often it is there, for a loop's next iterations; 0: once */
+typedef struct materialized {
+    const char *name;        /* the C array; NULL until its loop is emitted */
+    const type *type;        /* of the value */
+    int lane_dim;            /* this dimension's elements lie side by side, the others row-major around it */
+    int fill_dim;            /* that dimension's elements are computed side by side when it is filled */
+    int last_use;            /* number of the last operation that reads it */
+    int pass;                /* of layout.c that saw it last */
+    bool is_shared;          /* the array belongs to a loop-carried value: not to be given back */
+    bool is_remat_candidate; /* to be kept in registers or not at all */
+    bool is_cross_lane;      /* some lane reads or writes another's elements */
+    bool in_registers;       /* the array is the lane's own: an element a chunk */
+    int parts;               /* of a lane, as first read or written; 0: not yet */
+    bool is_plain;           /* a dot reads it row-major */
+    bool is_scattered;       /* what fills it doesn't lie side by side in memory */
+    bool is_copied;          /* it is filled by copies that nobody waits for */
+    int stages;              /* as often it is there, for a loop's next iterations; 0: once */
     order order;
-    element packed;            /* of squares: as an element lies there */
-    const struct tiling *grid; /* not those of chunks, but as a dot leaves them */
-    struct held *joined;       /* it took over that one's array: both are in registers, or none */
-    struct held *next;         /* of those in use, or free */
-} held;
+    element packed;              /* of squares: as an element lies there */
+    const struct tiling *grid;   /* not those of chunks, but as a dot leaves them */
+    struct materialized *joined; /* it took over that one's array: both are in registers, or none */
+    struct materialized *next;   /* of those in use, or free */
+} materialized;
 
 /* How a dot's sums lie on the lanes: a grid of `down` rows of `across` lanes, each with `rows` × `columns`
  * elements: rows in runs of `height`, the runs `down` × `height` apart; columns in runs of `width`, the runs
@@ -97,7 +97,7 @@ int64_t stride_of(value *v, int dim); /* difference of neighbors; UNKNOWN_STRIDE
 #define UNKNOWN_STRIDE INT64_MIN
 void tile_layout(tile *t);
 /* After a trial emission: what is kept in registers. True: there is a new layout to try. */
-bool tile_settle(tile *t, bool splits);
+bool tile_iterate_layout(tile *t, bool splits);
 int tile_parts(tile *t); /* consecutive elements that a lane might take at once */
 
 /* --- expressions --- */
@@ -162,7 +162,7 @@ typedef struct root {
     root_kind kind;
     op *op;                        /* ROOT_OP: a store, atomic, reduction, scan, print, assert */
     value *value;                  /* ROOT_HOLD, ROOT_COPY */
-    held *to;                      /* ROOT_COPY: where to */
+    materialized *to;              /* ROOT_COPY: where to */
     expr *accumulators;            /* of a reduction or scan */
     const char *stored[MAX_PARTS]; /* by a store: what it has of a lane's parts so far */
 } root;
@@ -189,7 +189,7 @@ typedef struct emitter {
     scope scopes[MAX_SCOPES];
     int depth, block_depth, serials, names;
     group group;
-    held *in_use, *free;
+    materialized *in_use, *free;
     buffer locals; /* declarations of local arrays */
     uint64_t local_memory;
     uint64_t work, weight; /* operations of a program; how often the current scope runs */
@@ -199,7 +199,7 @@ typedef struct emitter {
     buffer library;        /* names of the library's functions that were used, a line each */
     int now;               /* number of the operation being emitted */
     int lanes;
-    bool is_trial; /* only to learn who reads what: tile_settle */
+    bool is_trial; /* only to learn who reads what: tile_iterate_layout */
     bool splits;   /* a lane's parts lie side by side in memory, and couldn't be moved at once */
     struct loaded *loaded;
     const coords *here;   /* of the element being computed; NULL: at none in particular */
@@ -221,15 +221,15 @@ bool accumulates(const value *arg, const op *dot);
 
 /* emit.c */
 expr emit_value(emitter *e, value *v, const coords *at);
-expr emit_anew(emitter *e, value *v, const coords *at); /* though it may be held */
+expr emit_recomputed(emitter *e, value *v, const coords *at); /* though it may be materialized */
 expr descriptor_element(emitter *e, op *o, const coords *at, const char **inside, int *depth);
 void emit_line(emitter *e, int depth, const char *format, ...) TEXT_PRINTF(3, 4);
 void open_scope(emitter *e, const char *format, ...) TEXT_PRINTF(2, 3);
 void close_scope(emitter *e, const char *format, ...) TEXT_PRINTF(2, 3); /* NULL: no line */
 expr declare(emitter *e, const type *ty, expr x, const char *prefix, int id);
 const char *new_name(emitter *e, const char *prefix);
-const char *lane_text(emitter *e, const expr *x);   /* as seen by one lane */
-const char *lane_number(emitter *e, const expr *x); /* the lane's number on x's line */
+const char *lane_text(emitter *e, const expr *x);  /* as seen by one lane */
+const char *lane_index(emitter *e, const expr *x); /* the lane's number on x's line */
 #define SPECIAL_GAMMA 1u
 #define SPECIAL_BESSEL 2u
 const char *use(emitter *e, const char *function); /* notes that the library's function is needed; gives it */
@@ -239,8 +239,8 @@ void remember(emitter *e, value *v, const coords *at, expr x);
 void flush(emitter *e);
 void add_root(emitter *e, root r, const type *shape, int axis);
 bool reduces_rows(const tiling *x, const type *shape, int axis);
-held *hold_new(emitter *e, value *v);
-void hold_allocate(emitter *e, held *h);
+materialized *hold_new(emitter *e, value *v);
+void hold_allocate(emitter *e, materialized *h);
 const char *sum_text(emitter *e, const char *name, const tiling *x, int place); /* in such variables */
 int registers_of(const tile *t);
 bool moves_elements(op_code code);
@@ -254,17 +254,17 @@ void emit_barrier(emitter *e, unsigned fences);
 void barrier_if_touched(emitter *e);
 
 /* emit_expr.c */
-const char *c_type(const type *ty);             /* what an element is computed in */
-const char *c_stored(element el);               /* how it lies in memory */
-const char *c_held(const type *ty);             /* how it lies in an array of held values */
-const char *c_array(emitter *e, const held *h); /* in this one */
+const char *c_type(const type *ty);                     /* what an element is computed in */
+const char *c_stored(element el);                       /* how it lies in memory */
+const char *c_materialized(const type *ty);             /* how it lies in an array of materialized values */
+const char *c_array(emitter *e, const materialized *h); /* in this one */
 expr constant_int(emitter *e, int64_t v);
 expr int_op(emitter *e, op_code code, element el, expr a, expr b);
 expr linear_index(emitter *e, const type *shape, const coords *at);
 const coords *delinear(emitter *e, const type *shape, expr index);
 const coords *make_coords(emitter *e, int rank, const expr *dims, const expr *linear);
 expr emit_elementwise(emitter *e, op *o, const expr *args, int index);
-const char *held_text(emitter *e, held *h, const coords *at, expr *index);
+const char *materialized_text(emitter *e, materialized *h, const coords *at, expr *index);
 const char *load_text(emitter *e, element el, const char *root, const expr *p);
 const char *store_text(emitter *e, element el, const expr *p, const char *v);
 /* float8.h's function from the byte of an 8-bit float to a float, and back. */
@@ -302,19 +302,19 @@ typedef struct plan {
 } plan;
 expr open_loop(emitter *e, plan *p, const char *prefix, int64_t size, int64_t step);
 const char *unroll_hint(emitter *e, const scope *s); /* what stands before it; NULL: nothing */
-void note_choice(emitter *e);        /* something here depends on what differs from lane to lane */
-void meet_after_choices(emitter *e); /* before the end of the current scope */
+void note_choice(emitter *e);              /* something here depends on what differs from lane to lane */
+void reconverge_after_selects(emitter *e); /* before the end of the current scope */
 /* "for (ty i = …": the loop of scf.for */
 void open_for(emitter *e, const char *ty, const char *i, const char *const *bounds, const expr *step);
 /* What a number that a loop carries has grown to; for processors so that the compiler doesn't see by how
  * much. */
-const char *grown_text(emitter *e, const type *ty, const char *sum, const expr *step);
+const char *increment_text(emitter *e, const type *ty, const char *sum, const expr *step);
 void open_plan(emitter *e, plan *p, void (*begin)(emitter *, plan *));
 expr on_lanes(expr base);                                  /* base + lane */
 expr lane_part(emitter *e, const char *format, int64_t n); /* a number of each lane */
 
 /* emit_op.c */
-void write_held(emitter *e, const value *v, const coords *at, const expr *x, const char *guard);
+void write_materialized(emitter *e, const value *v, const coords *at, const expr *x, const char *guard);
 void emit_group(emitter *e);
 void note_wanted(emitter *e, const root *r);
 void emit_combine(emitter *e, op *o, const expr *left, const expr *right, expr *out);
@@ -347,16 +347,16 @@ typedef struct matrix {
 /* Has the target an instruction for it? */
 bool dot_unit(const tile *t, const op *o, matrix *x);
 order operand_order(const matrix *u, int which, int fill_dim);
-/* The load of a descriptor's block that is operand number `which` of the dot, turned or not, where a matrix
- * unit can read it from memory by itself; else NULL. */
-op *dot_direct(const tile *t, const op *o, int which, const matrix *u, bool *is_turned);
+/* The load of a descriptor's block that is operand number `which` of the dot, transposed or not, where a
+ * matrix unit can read it from memory by itself; else NULL. */
+op *dot_direct(const tile *t, const op *o, int which, const matrix *u, bool *is_transposed);
 bool pads_with_nan(const op *descriptor);
 /* Fills the open group's arrays of squares, where what they are filled with lies side by side. False: it
  * doesn't. */
 bool fill_squares(emitter *e);
 /* Copies an operand in, which is known to be copied (is_copied). */
 void fill_ahead(emitter *e, value *v);
-expr squares_index(emitter *e, const held *h, const coords *at);
+expr blocked_index(emitter *e, const materialized *h, const coords *at);
 void emit_dot(emitter *e, op *o);
 const tiling *dot_parts(tile *t, const op *o); /* NULL: its sums can't stay in registers */
 const coords *part_coords(emitter *e, const type *ty, const tiling *x, int part);

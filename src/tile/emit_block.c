@@ -20,7 +20,7 @@ static void emit_scalar(emitter *e, op *o) {
     for (int i = 0; i < o->result_count; i++) emit_value(e, &o->results[i], NULL);
 }
 
-static void copy_to(emitter *e, value *from, held *to) {
+static void copy_to(emitter *e, value *from, materialized *to) {
     add_root(e, (root){.kind = ROOT_COPY, .value = from, .to = to}, from->type, -1);
 }
 
@@ -62,9 +62,9 @@ static void enter_block(emitter *e, int *outer) {
 static bool reads_carried(const value *v, value *const *to, int count, const type *shape, bool moved,
                           int budget) {
     if (is_scalar(v)) return false;
-    if (v->held) {
+    if (v->materialized) {
         for (int i = 0; i < count; i++)
-            if (to[i]->held && to[i]->held->name == v->held->name)
+            if (to[i]->materialized && to[i]->materialized->name == v->materialized->name)
                 return moved || v->type->count != shape->count;
         return false;
     }
@@ -83,23 +83,23 @@ static const char *next_text(emitter *e, value *now, const value *carried) {
     const char *x = scalar_text(e, now);
     if (!o || (o->code != OP_ADDI && o->code != OP_ADDPTR) || o->args[0] != carried) return x;
     expr step = emit_value(e, o->args[1], NULL);
-    return grown_text(e, now->type, x, &step);
+    return increment_text(e, now->type, x, &step);
 }
 
 /* The number that all elements of `v` are, computed from what it is made of: others, as a gather's operand,
- * may be held in an array, of which a lane has no place here. */
+ * may be materialized in an array, of which a lane has no place here. */
 static expr number_of_splat(emitter *e, value *v) {
     enum { MOST = 32 };
     value *seen[MOST] = {v};
-    held *arrays[MOST];
+    materialized *arrays[MOST];
     int count = 1;
     for (int i = 0; i < count; i++) {
-        arrays[i] = seen[i]->held, seen[i]->held = NULL;
+        arrays[i] = seen[i]->materialized, seen[i]->materialized = NULL;
         for (int k = 0; seen[i]->def && k < seen[i]->def->arg_count && count < MOST; k++)
             seen[count++] = seen[i]->def->args[k];
     }
     const expr x = emit_value(e, v, make_coords(e, 0, NULL, NULL));
-    for (int i = count - 1; i >= 0; i--) seen[i]->held = arrays[i];
+    for (int i = count - 1; i >= 0; i--) seen[i]->materialized = arrays[i];
     return x;
 }
 
@@ -109,23 +109,23 @@ static void assign_carried(emitter *e, value *const *from, value *const *to, int
                            const char *const *names) {
     value **now = NEW_ARRAY(e->t, value *, count); /* NULL: nothing to copy */
     for (int i = 0; i < count; i++) {
-        if (is_scalar(to[i]) || to[i]->offset || !to[i]->held || from[i] == to[i]) continue;
-        if (from[i]->held && from[i]->held->name == to[i]->held->name) continue;
+        if (is_scalar(to[i]) || to[i]->offset || !to[i]->materialized || from[i] == to[i]) continue;
+        if (from[i]->materialized && from[i]->materialized->name == to[i]->materialized->name) continue;
         now[i] = from[i];
         if (!reads_carried(from[i], to, count, from[i]->type, false, 64)) continue;
         value *copy = NEW(e->t, value); /* first to an array of its own */
         *copy = (value){.type = from[i]->type, .id = from[i]->id};
-        copy->held = NEW(e->t, held);
-        *copy->held =
-            (held){.type = from[i]->type, .lane_dim = lane_dim(e->t, from[i]->type), .last_use = e->now};
-        hold_allocate(e, copy->held);
-        copy_to(e, from[i], copy->held);
+        copy->materialized = NEW(e->t, materialized);
+        *copy->materialized = (materialized){
+            .type = from[i]->type, .lane_dim = lane_dim(e->t, from[i]->type), .last_use = e->now};
+        hold_allocate(e, copy->materialized);
+        copy_to(e, from[i], copy->materialized);
         now[i] = copy;
     }
     for (int i = 0; i < count; i++)
         if (now[i] && now[i] != from[i]) flush(e);
     for (int i = 0; i < count; i++)
-        if (now[i]) copy_to(e, now[i], to[i]->held);
+        if (now[i]) copy_to(e, now[i], to[i]->materialized);
     flush(e);
     const char *texts[MAX_ROOTS];
     for (int i = 0; i < count; i++) {
@@ -133,7 +133,7 @@ static void assign_carried(emitter *e, value *const *from, value *const *to, int
         if (to[i]->offset) {
             expr x = number_of_splat(e, to[i]->offset->step);
             const char *sum = tile_format(e->t, "%s + %s", names[i], x.text);
-            emit_line(e, e->depth, "%s = %s;", names[i], grown_text(e, to[i]->type, sum, &x));
+            emit_line(e, e->depth, "%s = %s;", names[i], increment_text(e, to[i]->type, sum, &x));
             continue;
         }
         texts[i] = next_text(e, from[i], to[i]);
@@ -155,14 +155,14 @@ bool accumulates(const value *arg, const op *dot) {
     const value *v = dot->args[2];
     while (v != arg) {
         const op *o = v->def;
-        if (v->uses != 1 || !o || v->held) return false;
+        if (v->uses != 1 || !o || v->materialized) return false;
         const value *next = NULL;
         for (int i = 0; i < o->arg_count; i++) {
             value *from = o->args[i];
             bool spreads = from->def && (from->def->code == OP_BROADCAST || is_splat(from));
             if (from == arg)
                 next = arg;
-            else if (from->type == arg->type && !from->held && !spreads)
+            else if (from->type == arg->type && !from->materialized && !spreads)
                 next = next ? NULL : from;
         }
         if (!next || o->result_count != 1) return false;
@@ -177,34 +177,36 @@ bool accumulates(const value *arg, const op *dot) {
 static void share_accumulators(op *loop, block *body, value *const *yields) {
     for (int i = 1; i < body->arg_count; i++) {
         op *o = yields[i - 1]->def;
-        if (!o || o->owner != body || (o->code != OP_DOT && o->code != OP_DOT_SCALED) || !body->args[i]->held)
+        if (!o || o->owner != body || (o->code != OP_DOT && o->code != OP_DOT_SCALED) ||
+            !body->args[i]->materialized)
             continue;
-        if (accumulates(body->args[i], o)) o->results[0].held = body->args[i]->held;
+        if (accumulates(body->args[i], o)) o->results[0].materialized = body->args[i]->materialized;
     }
 }
 
 static void finish_results(op *o, value *const *carried) {
     for (int i = 0; i < o->result_count; i++) {
-        held *h = o->results[i].held;
-        if (!h || !carried[i]->held) continue;
-        if (carried[i]->held->last_use < h->last_use) carried[i]->held->last_use = h->last_use;
-        o->results[i].held = carried[i]->held;
+        materialized *h = o->results[i].materialized;
+        if (!h || !carried[i]->materialized) continue;
+        if (carried[i]->materialized->last_use < h->last_use)
+            carried[i]->materialized->last_use = h->last_use;
+        o->results[i].materialized = carried[i]->materialized;
     }
 }
 
 /* Lets carried value `number` of a loop, which starts as a copy of another, have its array, where nothing
  * else reads that. */
-static bool take_over(emitter *e, op *loop, int number, held *to) {
-    held *from = loop->args[number + 3]->held;
+static bool take_over(emitter *e, op *loop, int number, materialized *to) {
+    materialized *from = loop->args[number + 3]->materialized;
     if (!from || !from->name || to->name || from->last_use > e->now || from->is_shared || from == to ||
         from->type != to->type || from->lane_dim != to->lane_dim || from->order != to->order ||
         from->packed != to->packed || from->grid != to->grid || from->in_registers != to->in_registers)
         return false;
     for (int i = 3; i < loop->arg_count; i++)
-        if (i != number + 3 && loop->args[i]->held == from) return false;
+        if (i != number + 3 && loop->args[i]->materialized == from) return false;
     to->name = from->name;
     to->joined = from;
-    for (held **h = &e->in_use; *h; h = &(*h)->next)
+    for (materialized **h = &e->in_use; *h; h = &(*h)->next)
         if (*h == from) {
             to->next = from->next;
             *h = to;
@@ -230,7 +232,7 @@ static bool is_foreseen(const value *v, const block *body, int *budget) {
                                       is_foreseen(v->offset->start, body, budget));
     }
     if (!v->def || !is_inside(v->def, body)) return true;
-    if (v->def->owner != body || !is_pure(v->def) || v->held) return false;
+    if (v->def->owner != body || !is_pure(v->def) || v->materialized) return false;
     for (int i = 0; i < v->def->arg_count; i++)
         if (!is_foreseen(v->def->args[i], body, budget)) return false;
     return true;
@@ -239,7 +241,9 @@ static bool is_foreseen(const value *v, const block *body, int *budget) {
 static bool is_ahead(const value *v, const op *loop, const block *body) {
     const op *o = v->def;
     int budget = 1000;
-    if (!v->held || !v->held->is_copied || v->held->name || v->held->last_use > loop->end) return false;
+    if (!v->materialized || !v->materialized->is_copied || v->materialized->name ||
+        v->materialized->last_use > loop->end)
+        return false;
     for (int i = 0; i < o->arg_count; i++)
         if (!is_foreseen(o->args[i], body, &budget)) return false;
     return true;
@@ -281,7 +285,7 @@ static void find_ahead(emitter *e, op *o, ahead *a) {
 /* The stage of each array that is written or read from here on. */
 static void name_stage(emitter *e, const ahead *a, const char *stage) {
     for (int i = 0; i < a->count; i++)
-        a->values[i]->held->name =
+        a->values[i]->materialized->name =
             tile_format(e->t, "(%s + %s * %lld)", a->arrays[i], stage, (long long)a->values[i]->type->count);
 }
 
@@ -328,11 +332,11 @@ static void copy_iteration(emitter *e, op *o, const ahead *a, const char *by, co
     close_scope(e, "}");
 }
 
-static void begin_ahead(emitter *e, op *o, ahead *a) {
+static void begin_prefetch(emitter *e, op *o, ahead *a) {
     const char *n = new_name(e, "n");
     barrier_if_touched(e);
     for (int i = 0; i < a->count; i++) {
-        held *h = a->values[i]->held;
+        materialized *h = a->values[i]->materialized;
         h->stages = a->stages;
         hold_allocate(e, h);
         h->is_shared = true;
@@ -343,18 +347,18 @@ static void begin_ahead(emitter *e, op *o, ahead *a) {
     open_scope(e, "for (int %s = 0; %s < %d; %s++) {", n, n, a->stages - 1, n);
     name_stage(e, a, n);
     copy_iteration(e, o, a, n, a->low, true);
-    emit_line(e, e->depth, "copies_close();");
+    emit_line(e, e->depth, "commit_copies();");
     close_scope(e, "}");
 }
 
 /* The current iteration's operands are here, everybody has read those of the one before, and in their place
  * come the last of those under way. */
 static void next_ahead(emitter *e, op *o, const ahead *a) {
-    emit_line(e, e->depth, "COPIES_WAIT(%d);", a->stages - 2);
+    emit_line(e, e->depth, "WAIT_FOR_COPIES(%d);", a->stages - 2);
     emit_line(e, e->depth, "barrier(CLK_LOCAL_MEM_FENCE);");
     name_stage(e, a, tile_format(e->t, "(%s ? %s - 1 : %d)", a->now, a->now, a->stages - 1));
     copy_iteration(e, o, a, tile_format(e->t, "%d", a->stages - 1), a->index, false);
-    emit_line(e, e->depth, "copies_close();");
+    emit_line(e, e->depth, "commit_copies();");
     name_stage(e, a, a->now);
 }
 
@@ -377,9 +381,9 @@ static void emit_for(emitter *e, op *o) {
         } else if (is_scalar(arg)) {
             const char *init = scalar_text(e, o->args[i + 3]);
             names[i] = variable(e, arg, init);
-        } else if (!take_over(e, o, i, arg->held)) {
-            hold_allocate(e, arg->held);
-            copy_to(e, o->args[i + 3], arg->held);
+        } else if (!take_over(e, o, i, arg->materialized)) {
+            hold_allocate(e, arg->materialized);
+            copy_to(e, o->args[i + 3], arg->materialized);
         }
     }
     flush(e);
@@ -391,7 +395,7 @@ static void emit_for(emitter *e, op *o) {
     ahead a;
     find_ahead(e, o, &a);
     a.index = index, a.low = bounds[0], a.high = bounds[1], a.step = bounds[2], a.number = i;
-    if (a.count) begin_ahead(e, o, &a);
+    if (a.count) begin_prefetch(e, o, &a);
     open_for(e, ty, index, bounds, &step);
     enter_block(e, &outer);
     uint64_t weight = e->weight;
@@ -422,8 +426,8 @@ static void emit_if(emitter *e, op *o) {
     for (int i = 0; i < n; i++)
         if (is_scalar(&o->results[i]))
             names[i] = variable(e, &o->results[i], NULL);
-        else if (o->results[i].held)
-            hold_allocate(e, o->results[i].held);
+        else if (o->results[i].materialized)
+            hold_allocate(e, o->results[i].materialized);
     for (int k = 0; k < o->region_count; k++) {
         if (k && !o->regions[k].first->first->next && !n) break; /* nothing but the yield */
         open_scope(e, k ? "} else {" : "if (%s) {", condition);
@@ -452,15 +456,15 @@ static void emit_while(emitter *e, op *o) {
         if (is_scalar(before->args[i])) {
             names[i] = variable(e, before->args[i], scalar_text(e, o->args[i]));
         } else {
-            hold_allocate(e, before->args[i]->held);
-            copy_to(e, o->args[i], before->args[i]->held);
+            hold_allocate(e, before->args[i]->materialized);
+            copy_to(e, o->args[i], before->args[i]->materialized);
         }
     flush(e);
     for (int i = 0; i < m; i++)
         if (is_scalar(&o->results[i]))
             results[i] = variable(e, &o->results[i], NULL);
         else
-            hold_allocate(e, after->args[i]->held);
+            hold_allocate(e, after->args[i]->materialized);
     open_scope(e, "for (;;) {");
     e->scopes[e->depth].is_loop = true;
     enter_block(e, &outer);
@@ -486,7 +490,7 @@ static void emit_while(emitter *e, op *o) {
         if (results[i]) bind(e, &o->results[i], results[i], e->depth);
 }
 
-/* What is pure is computed where it is wanted; here only scalars, and what is held. */
+/* What is pure is computed where it is wanted; here only scalars, and what is materialized. */
 static void emit_pure(emitter *e, op *o) {
     if (o->code == OP_INLINE_ASM)
         tile_unsupported(e->t, o->at, "inline assembly is for one vendor's hardware: it can't run here");
@@ -497,8 +501,8 @@ static void emit_pure(emitter *e, op *o) {
     }
     for (int i = 0; i < o->result_count; i++) {
         value *v = &o->results[i];
-        if (!v->held || v->held->name) continue;
-        hold_allocate(e, v->held);
+        if (!v->materialized || v->materialized->name) continue;
+        hold_allocate(e, v->materialized);
         add_root(e, (root){.kind = ROOT_HOLD, .value = v}, v->type, -1);
     }
 }
@@ -506,9 +510,9 @@ static void emit_pure(emitter *e, op *o) {
 /* Its lanes read and write any elements. */
 static void share_arrays(op *o) {
     for (int i = 0; i < o->arg_count; i++)
-        if (o->args[i]->held) o->args[i]->held->is_crossed = true;
+        if (o->args[i]->materialized) o->args[i]->materialized->is_cross_lane = true;
     for (int i = 0; i < o->result_count; i++)
-        if (o->results[i].held) o->results[i].held->is_crossed = true;
+        if (o->results[i].materialized) o->results[i].materialized->is_cross_lane = true;
 }
 
 static void emit_op(emitter *e, op *o) {
@@ -528,7 +532,7 @@ static void emit_op(emitter *e, op *o) {
             emit_scalar_atomic(e, o);
         } else {
             for (int i = 0; i < o->result_count; i++)
-                if (o->results[i].held) hold_allocate(e, o->results[i].held);
+                if (o->results[i].materialized) hold_allocate(e, o->results[i].materialized);
             add_root(e, (root){.op = o}, shape, -1);
         }
         break;
@@ -542,7 +546,7 @@ static void emit_op(emitter *e, op *o) {
     case OP_REDUCE:
     case OP_SCAN:
         for (int i = 0; i < o->result_count; i++)
-            if (o->results[i].held) hold_allocate(e, o->results[i].held);
+            if (o->results[i].materialized) hold_allocate(e, o->results[i].materialized);
         if (is_scalar(o->args[0])) { /* of one element */
             flush(e);
             for (int i = 0; i < o->arg_count; i++)
@@ -635,21 +639,21 @@ void emit_body(emitter *e, region *r) {
                 variable(e, b->args[i], NULL);
                 bind(e, b->args[i], tile_format(e->t, "s%d", b->args[i]->id), e->depth);
             } else {
-                if (!b->args[i]->held) continue;
-                hold_allocate(e, b->args[i]->held);
-                b->args[i]->held->is_shared = true;
+                if (!b->args[i]->materialized) continue;
+                hold_allocate(e, b->args[i]->materialized);
+                b->args[i]->materialized->is_shared = true;
             }
     bool single = r->block_count == 1;
     for (block *b = r->first; b; b = b->next) {
         int outer;
         if (b != r->first) {
-            for (held *h = e->in_use; h; h = h->next)
+            for (materialized *h = e->in_use; h; h = h->next)
                 h->is_shared = true; /* a value may be read in any later block */
             buffer_addf(e->t, &e->scopes[e->depth].text, "bb%d:;\n", b->id);
             for (int i = 0; i < b->arg_count; i++)
                 if (is_scalar(b->args[i]))
                     bind(e, b->args[i], tile_format(e->t, "s%d", b->args[i]->id), e->depth);
-            if (e->t->target.is_cpu) emit_line(e, e->depth, "TILE_MEET;"); /* the block may be a loop */
+            if (e->t->target.is_cpu) emit_line(e, e->depth, "TILE_RECONVERGE;"); /* the block may be a loop */
         }
         enter_block(e, &outer);
         emit_block(e, b);

@@ -20,31 +20,31 @@ static const char *scaled_format(const op *o, int which) {
 /* NVIDIA's units turn what lies across k as they read it, but for bytes, which have to lie along k. */
 order operand_order(const matrix *u, int which, int fill_dim) {
     switch (u->kind) {
-    case UNIT_BYTES: return which ? RIGHT_DWORDS : ROW_MAJOR;
-    case UNIT_XMX: return which ? RIGHT_SQUARES : LEFT_SQUARES;
-    default: return (u->element == I8 ? which == 0 : fill_dim == 1) ? SLAB : SLAB_TURNED;
+    case UNIT_BYTES: return which ? RIGHT_VNNI : ROW_MAJOR;
+    case UNIT_XMX: return which ? RIGHT_BLOCKED : LEFT_BLOCKED;
+    default: return (u->element == I8 ? which == 0 : fill_dim == 1) ? LOCAL_TILE : LOCAL_TILE_TRANSPOSED;
     }
 }
 
-static bool is_slab(order o) { return o == SLAB || o == SLAB_TURNED; }
+static bool is_local_tile(order o) { return o == LOCAL_TILE || o == LOCAL_TILE_TRANSPOSED; }
 
 /* Does an array that lies like this serve as operand number `which`? */
-static bool suits(const matrix *u, int which, const held *h) {
+static bool suits(const matrix *u, int which, const materialized *h) {
     if (!h || h->packed != u->element) return false;
-    if (u->kind == UNIT_PTX && u->element != I8) return is_slab(h->order);
+    if (u->kind == UNIT_PTX && u->element != I8) return is_local_tile(h->order);
     return h->order == operand_order(u, which, 0);
 }
 
 /* Begins an array of its own for an operand, and the loop that fills it; squares for the matrix unit, if one
  * is given. */
-static held *open_operand(emitter *e, const op *o, type shape, int which, const matrix *u, plan *p) {
-    held *h = NEW(e->t, held);
-    *h = (held){.type = type_make(e->t, shape),
-                .lane_dim = shape.rank - 1,
-                .last_use = o->id,
-                .is_crossed = true,
-                .order = u ? operand_order(u, which, shape.rank - 1) : ROW_MAJOR,
-                .packed = u ? u->element : NOTHING};
+static materialized *open_operand(emitter *e, const op *o, type shape, int which, const matrix *u, plan *p) {
+    materialized *h = NEW(e->t, materialized);
+    *h = (materialized){.type = type_make(e->t, shape),
+                        .lane_dim = shape.rank - 1,
+                        .last_use = o->id,
+                        .is_cross_lane = true,
+                        .order = u ? operand_order(u, which, shape.rank - 1) : ROW_MAJOR,
+                        .packed = u ? u->element : NOTHING};
     hold_allocate(e, h);
     *p = (plan){.shape = h->type, .axis = -1, .lane = shape.rank - 1};
     e->group.is_reversed = false;
@@ -52,15 +52,15 @@ static held *open_operand(emitter *e, const op *o, type shape, int which, const 
     return h;
 }
 
-static const held *close_operand(emitter *e, held *h, plan *p, const expr *x) {
-    write_held(e, &(value){.held = h}, p->at, x, e->t->target.is_cpu ? NULL : p->guard);
+static const materialized *close_operand(emitter *e, materialized *h, plan *p, const expr *x) {
+    write_materialized(e, &(value){.materialized = h}, p->at, x, e->t->target.is_cpu ? NULL : p->guard);
     while (p->loops--) close_scope(e, "}");
     return h;
 }
 
 /* An operand of tt.dot_scaled times its scales, in an array of its own: as floats, or as the unit wants it.
  */
-static const held *emit_scaled(emitter *e, op *o, int which, const matrix *u) {
+static const materialized *emit_scaled(emitter *e, op *o, int which, const matrix *u) {
     tile *t = e->t;
     value *v = o->args[which];
     const char *format = scaled_format(o, which);
@@ -75,7 +75,7 @@ static const held *emit_scaled(emitter *e, op *o, int which, const matrix *u) {
     if (packed) wide.shape[k_dim] *= 2;
     uint64_t weight = e->weight;
     plan p;
-    held *h = open_operand(e, o, wide, which, u, &p);
+    materialized *h = open_operand(e, o, wide, which, u, &p);
     expr k = p.at->dims[k_dim], dims[2] = {p.at->dims[0], p.at->dims[1]};
     if (packed) dims[k_dim] = int_op(e, OP_DIVSI, I32, k, constant_int(e, 2));
     expr x = emit_value(e, v, make_coords(e, 2, dims, NULL)),
@@ -102,13 +102,13 @@ static const held *emit_scaled(emitter *e, op *o, int which, const matrix *u) {
 }
 
 /* The array of an operand as the unit wants it: its own, or a copy where another dot wants that otherwise. */
-static const held *emit_squares(emitter *e, op *o, int which, const matrix *u) {
+static const materialized *emit_blocked(emitter *e, op *o, int which, const matrix *u) {
     value *v = o->args[which];
     if (o->code == OP_DOT_SCALED) return emit_scaled(e, o, which, u);
-    if (suits(u, which, v->held)) return v->held;
+    if (suits(u, which, v->materialized)) return v->materialized;
     uint64_t weight = e->weight;
     plan p;
-    held *h = open_operand(e, o, *v->type, which, u, &p);
+    materialized *h = open_operand(e, o, *v->type, which, u, &p);
     expr x = emit_value(e, v, p.at);
     e->weight = weight;
     return close_operand(e, h, &p, &x);
@@ -209,7 +209,7 @@ static tiling matrix_tiling(const tile *t, int lanes, int M, int N) {
 }
 
 /* Of NVIDIA's units: a warp has a rectangle of blocks of 16 x 8 sums, two of them side by side at least, in
- * which a lane's are 2 x 2 (ptx_units.h). `is_left`: its sums go on to another product as rows. */
+ * which a lane's are 2 x 2 (ptx_mma.h). `is_left`: its sums go on to another product as rows. */
 static tiling fragment_tiling(int lanes, int M, int N, bool is_left) {
     tiling best = {0};
     for (int warps = lanes / 32; !best.rows; warps /= 2)
@@ -350,7 +350,7 @@ static void write_sum(emitter *e, op *o, const coords *const *at, int place, con
                 .divisor = 1};
     e->place = place;
     if (e->grid) e->here = at[place];
-    write_held(e, &o->results[0], at[place], &sum, NULL);
+    write_materialized(e, &o->results[0], at[place], &sum, NULL);
 }
 
 static void close_dot(emitter *e, plan *p) {
@@ -363,14 +363,14 @@ static void close_dot(emitter *e, plan *p) {
 /* --- matrix units --- */
 
 /* An element's place in a slab, counted in elements. */
-static expr slab_index(emitter *e, const held *h, const coords *at) {
-    bool turned = h->order == SLAB_TURNED;
-    int bytes = element_bits(h->packed) / 8, pieces = h->type->shape[!turned] * bytes / 16;
-    expr row = at->dims[turned], column = at->dims[!turned], piece = constant_int(e, 16 / bytes);
+static expr local_tile_index(emitter *e, const materialized *h, const coords *at) {
+    bool transposed = h->order == LOCAL_TILE_TRANSPOSED;
+    int bytes = element_bits(h->packed) / 8, pieces = h->type->shape[!transposed] * bytes / 16;
+    expr row = at->dims[transposed], column = at->dims[!transposed], piece = constant_int(e, 16 / bytes);
     column.is_nonnegative = true;
     expr which = int_op(e, OP_DIVSI, I32, column, piece), inside = int_op(e, OP_REMSI, I32, column, piece);
     int depth = row.depth > column.depth ? row.depth : column.depth;
-    const char *place = tile_format(e->t, "(int)(%s(%s, %s, %d) / %d)", use(e, "slab_place"),
+    const char *place = tile_format(e->t, "(int)(%s(%s, %s, %d) / %d)", use(e, "swizzled_offset"),
                                     lane_text(e, &row), lane_text(e, &which), pieces, bytes);
     return (expr){.text = tile_format(e->t, "(%s + %s)", place, lane_text(e, &inside)),
                   .kind = VARYING,
@@ -379,13 +379,13 @@ static expr slab_index(emitter *e, const held *h, const coords *at) {
                   .depth = depth > e->block_depth ? depth : e->block_depth};
 }
 
-expr squares_index(emitter *e, const held *h, const coords *at) {
-    if (is_slab(h->order)) return slab_index(e, h, at);
+expr blocked_index(emitter *e, const materialized *h, const coords *at) {
+    if (is_local_tile(h->order)) return local_tile_index(e, h, at);
     const type *ty = h->type;
     int r = ty->rank, bytes = element_bits(h->packed) / 8, depth = 32 / bytes, lanes = e->t->subgroup;
-    bool left = h->order == LEFT_SQUARES;
+    bool left = h->order == LEFT_BLOCKED;
     int high = left ? 8 : depth, wide = left ? depth : lanes, run = left ? 1 : 4 / bytes;
-    if (h->order == RIGHT_DWORDS) high = 4, wide = ty->shape[r - 1];
+    if (h->order == RIGHT_VNNI) high = 4, wide = ty->shape[r - 1];
     expr i = at->dims[r - 2], j = at->dims[r - 1], n = constant_int(e, high), m = constant_int(e, wide),
          k = constant_int(e, run);
     i.is_nonnegative = j.is_nonnegative = true;
@@ -404,29 +404,29 @@ expr squares_index(emitter *e, const held *h, const coords *at) {
 }
 
 /* The dimension along which neighbors are in one dword. */
-static int dword_dim(const held *h) { return h->order == LEFT_SQUARES || h->order == SLAB; }
+static int vnni_dim(const materialized *h) { return h->order == LEFT_BLOCKED || h->order == LOCAL_TILE; }
 
 /* Along which dimension a root's operand lies in memory, if a lane can take several of its elements at once
  * and write them as dwords; else -1. */
 static int fill_dim(const emitter *e, const root *r, int *count, int *rows) {
-    const held *h = r->kind == ROOT_HOLD ? r->value->held : NULL;
+    const materialized *h = r->kind == ROOT_HOLD ? r->value->materialized : NULL;
     if (!h || !h->order || h->is_scattered || h->type->rank != 2) return -1;
-    int d = h->fill_dim, bytes = element_bits(h->packed) / 8, k_dim = dword_dim(h);
+    int d = h->fill_dim, bytes = element_bits(h->packed) / 8, k_dim = vnni_dim(h);
     int all = h->type->shape[d];
-    *count = at_most(at_most(16 / bytes, is_slab(h->order) && d == k_dim ? 16 : MAX_PARTS), all);
+    *count = at_most(at_most(16 / bytes, is_local_tile(h->order) && d == k_dim ? 16 : MAX_PARTS), all);
     *rows = d == k_dim ? 1 : 4 / bytes; /* so that a lane has whole dwords, of neighbors along K */
     int across = all / *count, items = across * (h->type->shape[1 - d] / *rows);
-    if (is_slab(h->order) && items < e->lanes && across <= items) return d;
+    if (is_local_tile(h->order) && items < e->lanes && across <= items) return d;
     return *count * bytes < 4 || across > e->lanes || items % e->lanes ? -1 : d;
 }
 
 /* A loaded piece of 16 bytes, or none of it, as it lies in memory: copied without passing through registers.
  * False: it isn't one. */
-static bool copy_piece(emitter *e, const value *v, const coords *at, const char *place) {
+static bool copy_vector(emitter *e, const value *v, const coords *at, const char *place) {
     const op *o = v->def;
-    if (!o || o->code != OP_LOAD || op_attr(o, "isVolatile") || v->type->element != v->held->packed)
+    if (!o || o->code != OP_LOAD || op_attr(o, "isVolatile") || v->type->element != v->materialized->packed)
         return false;
-    const attr *other = o->arg_count > 2 ? splat_number(o->args[2]) : NULL;
+    const attr *other = o->arg_count > 2 ? splat_constant(o->args[2]) : NULL;
     bool zeros = o->arg_count < 3 ||
                  (other && (other->kind == ATTR_INT
                                 ? other->integer == 0
@@ -437,13 +437,15 @@ static bool copy_piece(emitter *e, const value *v, const coords *at, const char 
     const char *from = tile_format(e->t, "(ulong)(%s + %s)", p.root, lane_text(e, &p)),
                *m = mask.is_constant ? mask.constant ? NULL : "false" : lane_text(e, &mask);
     if (m)
-        emit_line(e, e->depth, "copy_part_ahead(SLAB_OF(%s) + %s, %s ? %s : (ulong)%s, 16, %s ? 16 : 0);",
-                  v->held->name, place, m, from, p.root, m);
+        emit_line(e, e->depth,
+                  "copy_part_async(LOCAL_TILE_ADDRESS(%s) + %s, %s ? %s : (ulong)%s, 16, %s ? 16 : 0);",
+                  v->materialized->name, place, m, from, p.root, m);
     else
-        emit_line(e, e->depth, "copy_ahead(SLAB_OF(%s) + %s, %s);", v->held->name, place, from);
+        emit_line(e, e->depth, "copy_async(LOCAL_TILE_ADDRESS(%s) + %s, %s);", v->materialized->name, place,
+                  from);
     e->copies = true;
-    e->t->is_unsettled |= e->is_trial && !v->held->is_copied;
-    v->held->is_copied = true;
+    e->t->layout_changed |= e->is_trial && !v->materialized->is_copied;
+    v->materialized->is_copied = true;
     return true;
 }
 
@@ -451,9 +453,9 @@ static bool copy_piece(emitter *e, const value *v, const coords *at, const char 
  * then consecutive. */
 static void fill_root(emitter *e, value *v, int d, int count, int rows) {
     tile *t = e->t;
-    held *h = v->held;
-    int bytes = element_bits(h->packed) / 8, run = 4 / bytes, k_dim = dword_dim(h), lanes = e->lanes;
-    bool slab = is_slab(h->order);
+    materialized *h = v->materialized;
+    int bytes = element_bits(h->packed) / 8, run = 4 / bytes, k_dim = vnni_dim(h), lanes = e->lanes;
+    bool slab = is_local_tile(h->order);
     int across = h->type->shape[d] / count, all = h->type->shape[1 - d] / rows, step = lanes / across;
     const char *n = tile_format(t, "%d", ++e->names);
     plan p = {0};
@@ -490,17 +492,18 @@ static void fill_root(emitter *e, value *v, int d, int count, int rows) {
                              .depth = e->depth};
             const coords *at = make_coords(e, 2, dims, NULL);
             if (slab && d == k_dim && !i) {
-                const char *place = tile_format(t, "%s(row%s, lane, %d)", use(e, "slab_place"), n, across);
-                if ((copied = copy_piece(e, v, at, place))) break;
+                const char *place =
+                    tile_format(t, "%s(row%s, lane, %d)", use(e, "swizzled_offset"), n, across);
+                if ((copied = copy_vector(e, v, at, place))) break;
             }
             if (slab) e->here = at;
-            expr x = emit_anew(e, v, at), index = squares_index(e, h, at);
+            expr x = emit_recomputed(e, v, at), index = blocked_index(e, h, at);
             e->here = NULL;
             bits[size] = stored_text(e, h->packed, lane_text(e, &x));
             places[size++] = lane_text(e, &index);
         }
     /* In the array all of them lie side by side, or the numbers of a dword. */
-    bool together = slab ? d == k_dim : (d == k_dim) == (h->order == LEFT_SQUARES);
+    bool together = slab ? d == k_dim : (d == k_dim) == (h->order == LEFT_BLOCKED);
     int piece = together ? at_most(size, 16 / bytes) : run;
     for (int i = 0; i < size; i += piece) {
         buffer all_bits = {0};
@@ -545,7 +548,7 @@ bool fill_squares(emitter *e) {
         e->weight = weight;
         if (!e->splits) continue;
         if (!e->is_trial) tile_error(e->t, NULL, "internal error: an operand isn't filled as it was tried");
-        v->held->is_scattered = e->t->is_unsettled = true;
+        v->materialized->is_scattered = e->t->layout_changed = true;
     }
     e->splits = splits;
     return true;
@@ -567,13 +570,13 @@ static const char *matrix_start(emitter *e, op *o, const tiling *x, const coords
     return tile_format(e->t, "(%s8)(%s)", c, same ? texts[0] : all.data);
 }
 
-op *dot_direct(const tile *t, const op *o, int which, const matrix *u, bool *is_turned) {
+op *dot_direct(const tile *t, const op *o, int which, const matrix *u, bool *is_transposed) {
     const value *v = o->args[which];
     if (!t->target.has_block_2d || t->target.matrix_lanes != 16 || !u->call || o->code != OP_DOT ||
         u->element == F32 || v->type->element != u->element || v->type->rank != 2)
         return NULL;
-    *is_turned = which == 1 && v->def && v->def->code == OP_TRANS;
-    op *load = *is_turned ? v->def->args[0]->def : v->def;
+    *is_transposed = which == 1 && v->def && v->def->code == OP_TRANS;
+    op *load = *is_transposed ? v->def->args[0]->def : v->def;
     if (!load || load->code != OP_DESCRIPTOR_LOAD || load->epoch != o->epoch ||
         load->results[0].type->rank != 2)
         return NULL;
@@ -583,11 +586,11 @@ op *dot_direct(const tile *t, const op *o, int which, const matrix *u, bool *is_
 }
 
 /* Where a side of a product comes from: squares in local memory or, where `load` isn't NULL, blocks that the
- * unit's lanes read from memory together, turned (cl_intel_subgroup_2d_block_io). */
+ * unit's lanes read from memory together, transposed (cl_intel_subgroup_2d_block_io). */
 typedef struct side {
     const char *array;
     op *load;
-    bool is_turned;
+    bool is_transposed;
     const char *from, *y; /* "base, width, height, pitch", all in bytes; the block's first row */
     const char *x;        /* its first byte */
 } side;
@@ -671,11 +674,11 @@ static void read_right(emitter *e, const product *p, const side *s, const char *
     const char *name = tile_format(t, "b%d_%s", j, p->serial),
                *vector = p->unit->element == F32 ? "float8" : "int8";
     const char *column = tile_format(t, "(%s + %d)", p->column, j * p->wide);
-    bool once = s->load && !s->is_turned && bytes == 2;
+    bool once = s->load && !s->is_transposed && bytes == 2;
     if (s->load) emit_line(e, e->depth, "uint8 %s[%d];", name, count);
     for (int i = 0; i < count; i++) {
         b[i] = s->load ? tile_format(t, "as_int8(%s[%d])", name, i) : tile_format(t, "%s_%d", name, i);
-        if (s->load && s->is_turned)
+        if (s->load && s->is_transposed)
             emit_line(
                 e, e->depth,
                 "intel_sub_group_2d_block_read_transpose_32b_16r8x1c(%s, (int2)(%s / 4 + (%s + %d) * 8, "
@@ -732,24 +735,24 @@ static void emit_matrix(emitter *e, op *o, const matrix *u) {
     side direct[2] = {{0}}, local[2] = {{0}};
     const char *condition = NULL;
     for (int i = 0; i < 2; i++) {
-        direct[i].load = dot_direct(t, o, i, u, &direct[i].is_turned);
+        direct[i].load = dot_direct(t, o, i, u, &direct[i].is_transposed);
         if (!direct[i].load) continue;
         const char *rules = open_side(e, &direct[i], element_bits(u->element) / 8);
         condition = condition ? tile_format(t, "%s && %s", condition, rules) : rules;
     }
     const char *serial = tile_format(t, "%d", ++e->names);
     for (int i = 0; i < 2; i++)
-        if (!direct[i].load) direct[i].array = local[i].array = emit_squares(e, o, i, u)->name;
+        if (!direct[i].load) direct[i].array = local[i].array = emit_blocked(e, o, i, u)->name;
     barrier_if_touched(e);
     if (condition) {
         emit_line(e, e->depth, "const bool direct%s = %s;", serial, condition);
         open_scope(e, "if (!direct%s) {", serial);
         for (int i = 0; i < 2; i++)
-            if (direct[i].load) local[i].array = emit_squares(e, o, i, u)->name;
+            if (direct[i].load) local[i].array = emit_blocked(e, o, i, u)->name;
         barrier_if_touched(e);
         close_scope(e, "}");
     }
-    const tiling *parts = result->held->grid;
+    const tiling *parts = result->materialized->grid;
     tiling x = parts ? *parts : matrix_tiling(t, e->lanes, M, N);
     while (!parts && x.rows * x.columns > 64) { /* some at a time */
         if (x.rows > 8 && x.rows >= x.columns * lanes)
@@ -771,8 +774,8 @@ static void emit_matrix(emitter *e, op *o, const matrix *u) {
     const char *sums[MOST_PARTS / 8];
     e->grid = parts;
     for (int i = 0; i < x.rows * x.columns; i++) at[i] = part_at(e, &x, r, &ib, im, in, i);
-    const held *from = o->args[2]->held;
-    bool in_place = from && from->in_registers && from->name == result->held->name &&
+    const materialized *from = o->args[2]->materialized;
+    bool in_place = from && from->in_registers && from->name == result->materialized->name &&
                     (ty->element == F32 || ty->element == I32);
     for (int i = 0; i < high * x.columns; i++) {
         int row = i / x.columns, column = i % x.columns;
@@ -818,28 +821,31 @@ static void emit_matrix(emitter *e, op *o, const matrix *u) {
 }
 
 /* sums += a * b along K, for a warp: blocks of 16 rows by 16 columns. */
-static void multiply_fragments(emitter *e, const matrix *u, const tiling *x, const held *const *operands,
-                               const char *sums, const char *row, const char *column, int steps) {
-    static const char *const turned[ELEMENTS] = {
+static void multiply_fragments(emitter *e, const matrix *u, const tiling *x,
+                               const materialized *const *operands, const char *sums, const char *row,
+                               const char *column, int steps) {
+    static const char *const transposed[ELEMENTS] = {
         [I8] = "turned_bytes", [F16] = "turned_halves", [BF16] = "turned_halves", [F32] = "turned_words"};
     tile *t = e->t;
     int high = x->rows / 2, wide = x->columns / 4, bytes = element_bits(u->element) / 8, pieces[2];
     const char *n = tile_format(t, "%d", ++e->names), *read[2];
     for (int i = 0; i < 2; i++) {
-        const held *h = operands[i];
-        pieces[i] = h->type->shape[h->order == SLAB] * bytes / 16;
-        bool along = (h->order == SLAB) == (i == 0);
-        read[i] = tile_format(t, along ? "read_%s" : "read_%s_%s", i ? "right" : "left", turned[u->element]);
+        const materialized *h = operands[i];
+        pieces[i] = h->type->shape[h->order == LOCAL_TILE] * bytes / 16;
+        bool along = (h->order == LOCAL_TILE) == (i == 0);
+        read[i] =
+            tile_format(t, along ? "read_%s" : "read_%s_%s", i ? "right" : "left", transposed[u->element]);
         if (u->element == F32) read[i] = tile_format(t, "rounded_to_tf32(%s", read[i]);
     }
     const char *end = u->element == F32 ? ")" : "", *k = tile_format(t, "k%s", n);
-    const char *a = tile_format(t, "a%s", n), *b = tile_format(t, "b%s", n), *unrolled = "WRITTEN_OUT for";
+    const char *a = tile_format(t, "a%s", n), *b = tile_format(t, "b%s", n), *unrolled = "UNROLL for";
     open_scope(e, "%s (uint %s = 0; %s < %d; %s++) {", steps <= 4 ? unrolled : "for", k, k, steps, k);
     emit_line(e, e->depth, "fragment_a %s[%d];", a, high);
-    emit_line(e, e->depth, "%s (uint i = 0; i < %d; i++) %s[i] = %s(SLAB_OF(%s), %s + i * 16, %s, %d)%s;",
+    emit_line(e, e->depth,
+              "%s (uint i = 0; i < %d; i++) %s[i] = %s(LOCAL_TILE_ADDRESS(%s), %s + i * 16, %s, %d)%s;",
               unrolled, high, a, read[0], operands[0]->name, row, k, pieces[0], end);
     open_scope(e, "%s (uint j = 0; j < %d; j++) {", unrolled, wide);
-    emit_line(e, e->depth, "const uint4 %s = %s(SLAB_OF(%s), %s + j * 16, %s, %d)%s;", b, read[1],
+    emit_line(e, e->depth, "const uint4 %s = %s(LOCAL_TILE_ADDRESS(%s), %s + j * 16, %s, %d)%s;", b, read[1],
               operands[1]->name, column, k, pieces[1], end);
     open_scope(e, "%s (uint i = 0; i < %d; i++) {", unrolled, high);
     for (int i = 0; i < 2; i++)
@@ -856,10 +862,10 @@ static void emit_fragments(emitter *e, op *o, const matrix *u) {
     int batch, M, N, K;
     dot_shape(o, &batch, &M, &N, &K);
     use(e, "ptx_units");
-    const held *operands[2];
-    for (int i = 0; i < 2; i++) operands[i] = emit_squares(e, o, i, u);
+    const materialized *operands[2];
+    for (int i = 0; i < 2; i++) operands[i] = emit_blocked(e, o, i, u);
     barrier_if_touched(e);
-    const tiling *parts = result->held->grid;
+    const tiling *parts = result->materialized->grid;
     tiling x = parts ? *parts : fragment_tiling(e->lanes, M, N, false);
     while (!parts && x.rows * x.columns > 64) { /* some at a time */
         if (2 * x.rows >= x.columns)
@@ -878,8 +884,8 @@ static void emit_fragments(emitter *e, op *o, const matrix *u) {
     const char *name = tile_format(t, "c%s", serial);
     e->grid = parts;
     for (int i = 0; i < count; i++) at[i] = part_at(e, &x, 2, NULL, im, in, i);
-    const held *from = o->args[2]->held;
-    bool in_place = from && from->in_registers && from->name == result->held->name &&
+    const materialized *from = o->args[2]->materialized;
+    bool in_place = from && from->in_registers && from->name == result->materialized->name &&
                     (ty->element == F32 || ty->element == I32);
     if (in_place) {
         name = from->name;
@@ -905,7 +911,7 @@ static void emit_fragments(emitter *e, op *o, const matrix *u) {
     e->weight = weight;
 }
 
-/* c[m][n] += a[m][k] * b[k][n]; a and b are held. */
+/* c[m][n] += a[m][k] * b[k][n]; a and b are materialized. */
 void emit_dot(emitter *e, op *o) {
     tile *t = e->t;
     matrix unit;
@@ -915,9 +921,10 @@ void emit_dot(emitter *e, op *o) {
     dot_shape(o, &batch, &M, &N, &K);
     value *result = &o->results[0];
     for (int i = 0; i < 2; i++)
-        if (o->args[i]->held) o->args[i]->held->is_crossed = true; /* lanes read all elements */
-    if (!result->held) return;
-    hold_allocate(e, result->held);
+        if (o->args[i]->materialized)
+            o->args[i]->materialized->is_cross_lane = true; /* lanes read all elements */
+    if (!result->materialized) return;
+    hold_allocate(e, result->materialized);
     bool packs = dot_unit(t, o, &unit);
     if (packs && unit.call) {
         if (unit.kind == UNIT_PTX)
@@ -926,10 +933,10 @@ void emit_dot(emitter *e, op *o) {
             emit_matrix(e, o, &unit);
         return;
     }
-    const held *left = scaled ? emit_scaled(e, o, 0, NULL) : o->args[0]->held;
-    const held *right = scaled  ? emit_scaled(e, o, 1, NULL)
-                        : packs ? emit_squares(e, o, 1, &unit)
-                                : o->args[1]->held;
+    const materialized *left = scaled ? emit_scaled(e, o, 0, NULL) : o->args[0]->materialized;
+    const materialized *right = scaled  ? emit_scaled(e, o, 1, NULL)
+                                : packs ? emit_blocked(e, o, 1, &unit)
+                                        : o->args[1]->materialized;
     const char *ha = left->name, *hb = right->name;
     barrier_if_touched(e);
     if (packs) { /* four along K are a number */
@@ -937,10 +944,10 @@ void emit_dot(emitter *e, op *o) {
         hb = tile_format(t, "(__local const uint *)%s", hb);
         K /= 4;
     }
-    const tiling *parts = result->held->grid, x = parts ? *parts : dot_pass(e, M, N);
+    const tiling *parts = result->materialized->grid, x = parts ? *parts : dot_pass(e, M, N);
     int across = x.across, down = x.down, rows = x.rows, columns = x.columns, width = x.width;
     int step = t->target.is_cpu || K % 4 ? 1 : 4; /* local memory gives four numbers in one instruction */
-    const char *c = c_type(ty), *ca = scaled ? "float" : packs ? "uint" : c_held(o->args[0]->type);
+    const char *c = c_type(ty), *ca = scaled ? "float" : packs ? "uint" : c_materialized(o->args[0]->type);
     const char *one = packs ? ca : c;             /* number, in the loop */
     const char *sums = is_float(ty) ? c : "uint"; /* those of integers wrap around */
     const char *n_lane = across == e->lanes ? "lane" : tile_format(t, "(lane & %d)", across - 1);

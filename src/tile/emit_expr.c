@@ -48,11 +48,13 @@ const char *c_stored(element el) {
     }
 }
 
-const char *c_held(const type *ty) {
+const char *c_materialized(const type *ty) {
     return ty->is_pointer ? "ulong" : ty->element == I1 ? "uchar" : c_type(ty);
 }
 
-const char *c_array(emitter *e, const held *h) { return h->order ? c_bits(e, h->packed) : c_held(h->type); }
+const char *c_array(emitter *e, const materialized *h) {
+    return h->order ? c_bits(e, h->packed) : c_materialized(h->type);
+}
 
 /* --- integers --- */
 
@@ -226,7 +228,8 @@ static int bits_of(const expr *x) {
     return x->bits > INDEX_BITS ? x->bits : INDEX_BITS;
 }
 
-static bool is_scrambler(const expr *x) { /* no stride, but the multiplier of a hash or of random numbers */
+static bool
+is_hash_multiplier(const expr *x) { /* no stride, but the multiplier of a hash or of random numbers */
     return x->is_constant && (x->constant & 1) && bits_of_number(x->constant) > 14;
 }
 
@@ -246,7 +249,7 @@ static bool wraps_around(op_code code, element el, const expr *a, const expr *b,
         x->bits = (a->kind == UNIFORM && !a->is_constant) || (b->kind == UNIFORM && !b->is_constant)
                       ? more
                       : la + lb;
-        wraps = is_scrambler(a) || is_scrambler(b);
+        wraps = is_hash_multiplier(a) || is_hash_multiplier(b);
         break;
     case OP_DIVSI: x->bits = b->is_constant && la - lb + 1 > INDEX_BITS ? la - lb + 1 : la; return false;
     case OP_REMSI: x->bits = b->is_constant && lb > INDEX_BITS ? lb : INDEX_BITS; return false;
@@ -364,7 +367,7 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
         const char *ty = c_type(type_scalar(e->t, el));
         x.text = tile_format(e->t, "%s((%s)%s, (%s)%s, %s)",
                              use(e, code == OP_DIVSI ? "tile_lane_div" : "tile_lane_rem"), ty, a.text, ty,
-                             b.text, lane_number(e, &a));
+                             b.text, lane_index(e, &a));
         return x;
     }
     expr la = a, lb = b;
@@ -432,11 +435,12 @@ const coords *delinear(emitter *e, const type *shape, expr index) {
     return make_coords(e, shape->rank, dims, &index);
 }
 
-/* Where a held element lies: the lane dimension's elements side by side, the others row-major around. */
-static expr held_index(emitter *e, const held *h, const coords *at) {
+/* Where a materialized element lies: the lane dimension's elements side by side, the others row-major around.
+ */
+static expr materialized_index(emitter *e, const materialized *h, const coords *at) {
     const type *ty = h->type;
     int last = ty->rank - 1;
-    if (h->order) return squares_index(e, h, at);
+    if (h->order) return blocked_index(e, h, at);
     while (last > 0 && ty->shape[last] == 1) last--;
     if (h->lane_dim == last || ty->rank < 2) return linear_index(e, ty, at);
     expr sum = at->dims[h->lane_dim];
@@ -451,7 +455,7 @@ static expr held_index(emitter *e, const held *h, const coords *at) {
 
 /* The element in C. Lane l's own are the l-th (or l-th few) of the chunks: if a lane wants no others, the
  * array is one of registers, and the loops around are unrolled, since registers have no addresses. */
-const char *held_text(emitter *e, held *h, const coords *at, expr *index) {
+const char *materialized_text(emitter *e, materialized *h, const coords *at, expr *index) {
     if (h->grid) {
         bool is_here = e->here && at && same_coords(at, e->here, false);
         if (is_here && e->grid == h->grid) {
@@ -467,16 +471,16 @@ const char *held_text(emitter *e, held *h, const coords *at, expr *index) {
             (g->axis < 0 || reduces_rows(h->grid, g->shape, g->axis)))
             e->wanted = h->grid;
         else
-            h->is_crossed = true;
-        *index = held_index(e, h, at);
+            h->is_cross_lane = true;
+        *index = materialized_index(e, h, at);
         return h->name;
     }
-    *index = held_index(e, h, at);
+    *index = materialized_index(e, h, at);
     int parts = index->kind == LINEAR && index->parts ? index->parts : 1, span = e->lanes * parts;
     bool is_own = !e->is_inner && index->kind == LINEAR && index->stride == 1 && index->divisor % span == 0 &&
                   (!h->parts || h->parts == parts);
     h->parts = parts;
-    if (!is_own) h->is_crossed = true;
+    if (!is_own) h->is_cross_lane = true;
     if (!h->in_registers) {
         e->touches_local = true;
         return tile_format(e->t, "%s[%s]", h->name, lane_text(e, index));

@@ -47,9 +47,9 @@ void note_choice(emitter *e) {
     for (int d = e->depth; d && !e->scopes[d].chooses; d--) e->scopes[d].chooses = true;
 }
 
-void meet_after_choices(emitter *e) {
+void reconverge_after_selects(emitter *e) {
     scope *s = &e->scopes[e->depth];
-    if (s->chooses && s->is_loop && e->t->target.is_cpu) emit_line(e, e->depth, "TILE_MEET;");
+    if (s->chooses && s->is_loop && e->t->target.is_cpu) emit_line(e, e->depth, "TILE_RECONVERGE;");
 }
 
 /* Opens "for (int i = 0; i < size; i += step)" and gives its variable; a loop of one iteration is none. On
@@ -78,7 +78,7 @@ static bool is_lanes_step(const emitter *e, const expr *x) {
     return e->t->target.is_cpu && x->kind == UNIFORM && x->is_constant && x->constant == e->lanes;
 }
 
-const char *grown_text(emitter *e, const type *ty, const char *sum, const expr *step) {
+const char *increment_text(emitter *e, const type *ty, const char *sum, const expr *step) {
     bool is_narrow = !ty->is_pointer && element_bits(ty->element) < 32;
     if (is_narrow || !is_lanes_step(e, step)) return sum;
     return tile_format(e->t, "sub_group_broadcast(%s, 0)", sum);

@@ -3,7 +3,7 @@
 
 #include "tile/emit.h"
 
-#define TURNED 16 /* lanes, and vectors, of a square */
+#define TRANSPOSE_LANES 16 /* lanes, and vectors, of a square */
 
 enum { MOST_UNROLLED = 6 /* roots of a group whose loop is unrolled */ };
 
@@ -129,9 +129,9 @@ static void accumulate(emitter *e, const root *r, const plan *p, const expr *x) 
 
 /* A local array with a place for each lane, for operand `slot` of an exchange. */
 static const char *scratch(emitter *e, const type *ty, int slot) {
-    const char *name = tile_format(e->t, "x_%s_%d", c_held(ty), slot);
+    const char *name = tile_format(e->t, "x_%s_%d", c_materialized(ty), slot);
     if (e->locals.size && strstr(e->locals.data, tile_format(e->t, " %s[", name))) return name;
-    buffer_addf(e->t, &e->locals, "    __local %s %s[%d];\n", c_held(ty), name, e->lanes);
+    buffer_addf(e->t, &e->locals, "    __local %s %s[%d];\n", c_materialized(ty), name, e->lanes);
     e->local_memory += (uint64_t)e->lanes * 8;
     return name;
 }
@@ -173,7 +173,7 @@ void exchange(emitter *e, op *o, const expr *x, expr *y, int n, lane_move move, 
 }
 
 /* Combines what lanes have whose numbers differ in the bit `step` and those below it. */
-static expr *across_bits(emitter *e, op *o, op_code simple, expr *mine, int step) {
+static expr *cross_lane_bits(emitter *e, op *o, op_code simple, expr *mine, int step) {
     int n = o->arg_count;
     expr *other = NEW_ARRAY(e->t, expr, n);
     for (; step; step /= 2) {
@@ -211,10 +211,10 @@ static void across_subgroups(emitter *e, op *o, op_code simple, expr *all, int w
         buffer_addf(e->t, &e->locals, "    int turn = 0;\n");
     emit_line(e, e->depth, "turn ^= %d;", groups);
     for (int i = 0; i < n; i++) {
-        const char *held = c_held(o->args[i]->type);
-        names[i] = tile_format(e->t, "g_%s_%d", held, i);
+        const char *materialized = c_materialized(o->args[i]->type);
+        names[i] = tile_format(e->t, "g_%s_%d", materialized, i);
         if (!strstr(e->locals.data, tile_format(e->t, " %s[", names[i]))) {
-            buffer_addf(e->t, &e->locals, "    __local %s %s[%d];\n", held, names[i], 2 * groups);
+            buffer_addf(e->t, &e->locals, "    __local %s %s[%d];\n", materialized, names[i], 2 * groups);
             e->local_memory += (uint64_t)groups * 16;
         }
         emit_line(e, e->depth, "if ((lane & %d) == 0) %s[turn + lane / %d] = %s;", together - 1, names[i],
@@ -234,7 +234,7 @@ static void across_subgroups(emitter *e, op *o, op_code simple, expr *all, int w
         if (k) emit_combine(e, o, mine, read, sum);
         mine = k ? sum : read;
     }
-    mine = across_bits(e, o, simple, mine, jointly / 2);
+    mine = cross_lane_bits(e, o, simple, mine, jointly / 2);
     for (int i = 0; i < n; i++) {
         mine[i].kind = all[i].kind;
         all[i] = mine[i];
@@ -255,7 +255,8 @@ static void across_lanes(emitter *e, const root *r, int64_t width, expr *out) {
     e->block_depth = e->depth;
     memcpy(mine, r->accumulators, sizeof(expr) * (size_t)n);
     if (!whole)
-        mine = across_bits(e, o, simple, mine, (shuffles && width > together ? together : (int)width) / 2);
+        mine =
+            cross_lane_bits(e, o, simple, mine, (shuffles && width > together ? together : (int)width) / 2);
     for (int i = 0; i < n; i++) {
         expr x = {.text = lane_text(e, &mine[i]),
                   .kind = width == e->lanes ? UNIFORM : VARYING,
@@ -268,13 +269,13 @@ static void across_lanes(emitter *e, const root *r, int64_t width, expr *out) {
     e->block_depth = outer;
 }
 
-void write_held(emitter *e, const value *v, const coords *at, const expr *x, const char *guard) {
-    if (!v->held) return;
+void write_materialized(emitter *e, const value *v, const coords *at, const expr *x, const char *guard) {
+    if (!v->materialized) return;
     expr i;
-    const char *to = held_text(e, v->held, at, &i);
+    const char *to = materialized_text(e, v->materialized, at, &i);
     const char *text =
         x->root ? tile_format(e->t, "(ulong)(%s + %s)", x->root, lane_text(e, x)) : lane_text(e, x);
-    if (v->held->order) text = stored_text(e, v->held->packed, text);
+    if (v->materialized->order) text = stored_text(e, v->materialized->packed, text);
     if (guard)
         emit_line(e, e->depth, "if (%s) %s = %s;", guard, to, text);
     else
@@ -294,7 +295,7 @@ static void finish_reduction(emitter *e, const root *r, const plan *p) {
             out[i].kind = UNIFORM;
             remember(e, &o->results[i], NULL, out[i]);
         } else {
-            write_held(e, &o->results[i], p->outer, &out[i], p->guard);
+            write_materialized(e, &o->results[i], p->outer, &out[i], p->guard);
         }
     }
 }
@@ -353,7 +354,7 @@ static void scan_step(emitter *e, root *r, plan *p, expr *x) {
     for (int i = 0; i < n; i++) {
         x[i].depth = e->depth;
         remember(e, &o->results[i], p->at, x[i]);
-        write_held(e, &o->results[i], p->at, &x[i], p->guard);
+        write_materialized(e, &o->results[i], p->at, &x[i], p->guard);
     }
 }
 
@@ -363,7 +364,7 @@ static void scan_step(emitter *e, root *r, plan *p, expr *x) {
 static bool awaits(const emitter *e, const value *v, int budget) {
     if (!v->def) return false;
     if (!is_pure(v->def)) return v->pending == e->group.serial;
-    if ((v->held && v->pending != e->group.serial) || !budget) return false;
+    if ((v->materialized && v->pending != e->group.serial) || !budget) return false;
     for (int i = 0; i < v->def->arg_count; i++)
         if (awaits(e, v->def->args[i], budget - 1)) return true;
     return false;
@@ -383,7 +384,7 @@ static void emit_root(emitter *e, root *r, plan *p) {
         expr x;
         if (!recall(e, r->value, p->at, &x)) x = read_root(e, r, p->at);
         bool all = e->t->target.is_cpu && !awaits(e, r->value, 64); /* a processor writes them all at once */
-        write_held(e, r->value, p->at, &x, all ? NULL : p->guard);
+        write_materialized(e, r->value, p->at, &x, all ? NULL : p->guard);
         return;
     }
     switch (o->code) {
@@ -395,7 +396,7 @@ static void emit_root(emitter *e, root *r, plan *p) {
     case OP_ATOMIC_CAS: {
         expr x = emit_atomic(e, o, p->at, p->guard);
         remember(e, &o->results[0], p->at, x);
-        write_held(e, &o->results[0], p->at, &x, p->guard);
+        write_materialized(e, &o->results[0], p->at, &x, p->guard);
         break;
     }
     case OP_DESCRIPTOR_STORE:
@@ -437,7 +438,7 @@ static expr read_root(emitter *e, const root *r, const coords *at) {
     expr x = {0};
     if (r->kind == ROOT_COPY) return emit_value(e, r->value, at);
     if (r->kind == ROOT_HOLD) {
-        x = emit_anew(e, r->value, at);
+        x = emit_recomputed(e, r->value, at);
         remember(e, r->value, at, x);
     } else if (r->op->code == OP_STORE) {
         for (int i = 0; i < r->op->arg_count; i++)
@@ -452,23 +453,23 @@ static expr read_root(emitter *e, const root *r, const coords *at) {
 
 /* On a processor, is the group one that reads along another dimension than its arrays lie in? Writing an
  * array across its rows, an element in each, takes as long as lanes would one by one. */
-static bool is_turned(const emitter *e) {
+static bool is_transposed(const emitter *e) {
     const group *g = &e->group;
     const type *s = g->shape;
     int last = s->rank - 1;
-    if (!e->t->target.is_cpu || e->lanes != TURNED || g->axis >= 0 || g->lane == last ||
-        s->shape[last] % TURNED || s->shape[g->lane] % TURNED)
+    if (!e->t->target.is_cpu || e->lanes != TRANSPOSE_LANES || g->axis >= 0 || g->lane == last ||
+        s->shape[last] % TRANSPOSE_LANES || s->shape[g->lane] % TRANSPOSE_LANES)
         return false;
     for (int i = 0; i < g->count; i++) {
         const value *v = g->roots[i].value;
-        if (g->roots[i].kind != ROOT_HOLD || v->type->is_pointer || strcmp(c_held(v->type), "float"))
+        if (g->roots[i].kind != ROOT_HOLD || v->type->is_pointer || strcmp(c_materialized(v->type), "float"))
             return false;
     }
     return true;
 }
 
-/* Fills them by squares: as many vectors as lanes, turned in registers, then written as rows. */
-static void emit_turned(emitter *e) {
+/* Fills them by squares: as many vectors as lanes, transposed in registers, then written as rows. */
+static void emit_transposed(emitter *e) {
     group *g = &e->group;
     const type *s = g->shape;
     int last = s->rank - 1, lane = g->lane;
@@ -476,27 +477,27 @@ static void emit_turned(emitter *e) {
     expr dims[MAX_RANK];
     for (int i = 0; i < s->rank; i++)
         if (i != lane && i != last) dims[i] = open_loop(e, &p, "i", s->shape[i], 1);
-    expr across = open_loop(e, &p, "c", s->shape[lane], TURNED),
-         along = open_loop(e, &p, "i", s->shape[last], TURNED);
-    across.divisor = along.divisor = TURNED;
+    expr across = open_loop(e, &p, "c", s->shape[lane], TRANSPOSE_LANES),
+         along = open_loop(e, &p, "i", s->shape[last], TRANSPOSE_LANES);
+    across.divisor = along.divisor = TRANSPOSE_LANES;
     for (int i = 0; i < g->count; i++) {
         value *v = g->roots[i].value;
         const char *name = new_name(e, "t");
         dims[lane] = on_lanes(across);
-        for (int k = 0; k < TURNED; k++) {
+        for (int k = 0; k < TRANSPOSE_LANES; k++) {
             dims[last] = int_op(e, OP_ADDI, I32, along, constant_int(e, k));
-            expr read = emit_anew(e, v, make_coords(e, s->rank, dims, NULL));
+            expr read = emit_recomputed(e, v, make_coords(e, s->rank, dims, NULL));
             emit_line(e, e->depth, "float %s_%d = %s;", name, k, lane_text(e, &read));
         }
-        emit_line(e, e->depth, "%s(%s_)", use(e, "TILE_TURN"), name);
+        emit_line(e, e->depth, "%s(%s_)", use(e, "TILE_TRANSPOSE"), name);
         dims[last] = on_lanes(along);
-        for (int k = 0; k < TURNED; k++) {
+        for (int k = 0; k < TRANSPOSE_LANES; k++) {
             dims[lane] = int_op(e, OP_ADDI, I32, across, constant_int(e, k));
             expr column = {.text = tile_format(e->t, "%s_%d", name, k),
                            .kind = VARYING,
                            .depth = e->depth,
                            .divisor = 1};
-            write_held(e, v, make_coords(e, s->rank, dims, NULL), &column, NULL);
+            write_materialized(e, v, make_coords(e, s->rank, dims, NULL), &column, NULL);
         }
     }
     while (p.loops--) close_scope(e, "}");
@@ -509,12 +510,12 @@ void note_wanted(emitter *e, const root *r) {
     const tiling *x = e->wanted;
     value *v = r->kind == ROOT_HOLD ? r->value : NULL;
     *(r->kind == ROOT_OP ? &r->op->grid : &r->value->grid) = x;
-    if (v && !v->held->order && !v->is_whole && reduces_rows(x, v->type, 1)) {
-        v->held->grid = x; /* so that it, too, stays where it's computed */
-        v->held->is_crossed = false;
+    if (v && !v->materialized->order && !v->is_whole && reduces_rows(x, v->type, 1)) {
+        v->materialized->grid = x; /* so that it, too, stays where it's computed */
+        v->materialized->is_cross_lane = false;
     }
     e->wanted = NULL;
-    e->t->is_unsettled = true;
+    e->t->layout_changed = true;
 }
 
 /* All roots for the element at p->at. */
@@ -532,8 +533,8 @@ static void emit_roots(emitter *e, plan *p) {
     }
     for (int i = 0; i < g->count; i++)
         if (g->roots[i].kind == ROOT_COPY)
-            write_held(e, &(value){.held = g->roots[i].to}, p->at, &copies[i],
-                       e->t->target.is_cpu ? NULL : p->guard);
+            write_materialized(e, &(value){.materialized = g->roots[i].to}, p->at, &copies[i],
+                               e->t->target.is_cpu ? NULL : p->guard);
     e->here = NULL;
 }
 
@@ -552,7 +553,7 @@ static void emit_parts(emitter *e) {
 static void across_warps(emitter *e, op *o, const tiling *x, expr *const *rows, const coords *const *at) {
     int n = o->arg_count, wide = x->across / 4, M = x->rows * x->down;
     for (int k = 0; k < n; k++) {
-        const char *c = c_held(o->args[k]->type), *name = tile_format(e->t, "w_%s_%d", c, k);
+        const char *c = c_materialized(o->args[k]->type), *name = tile_format(e->t, "w_%s_%d", c, k);
         const char *array = tile_format(e->t, " %s[%d]", name, wide * M);
         if (!e->locals.size || !strstr(e->locals.data, array)) {
             buffer_addf(e->t, &e->locals, "    __local %s%s;\n", c, array);
@@ -571,7 +572,7 @@ static void across_warps(emitter *e, op *o, const tiling *x, expr *const *rows, 
                 const type *ty = o->args[k]->type;
                 expr y = {.kind = VARYING, .depth = e->depth, .divisor = 1};
                 y.text = tile_format(e->t, ty->element == I1 ? "w_%s_%d[%d + %s] != 0" : "w_%s_%d[%d + %s]",
-                                     c_held(ty), k, w * M, lane_text(e, &at[i]->dims[0]));
+                                     c_materialized(ty), k, w * M, lane_text(e, &at[i]->dims[0]));
                 read[k] = declare(e, ty, y, "y", 0);
             }
             if (mine) emit_combine(e, o, mine, read, sum);
@@ -608,13 +609,13 @@ static void emit_part_rows(emitter *e) {
         op *o = g->roots[r].op;
         expr **rows = all + r * x->rows;
         if (g->roots[r].kind != ROOT_OP || o->code != OP_REDUCE) continue;
-        for (int i = 0; i < x->rows; i++) rows[i] = across_bits(e, o, simple_combine(o), rows[i], 2);
+        for (int i = 0; i < x->rows; i++) rows[i] = cross_lane_bits(e, o, simple_combine(o), rows[i], 2);
         if (wide > 1) across_warps(e, o, x, rows, at);
         if (wide > 1 && r + 1 < g->count) barrier_if_touched(e);
         for (int i = 0; i < x->rows; i++)
             for (int k = 0; k < o->result_count; k++) {
                 remember(e, &o->results[k], at[i], rows[i][k]);
-                write_held(e, &o->results[k], at[i], &rows[i][k], guard);
+                write_materialized(e, &o->results[k], at[i], &rows[i][k], guard);
             }
     }
     e->block_depth = outer;
@@ -628,8 +629,8 @@ void emit_group(emitter *e) {
     int outer = e->block_depth, lanes = e->lanes;
     if (g->follows_reads) emit_barrier(e, FENCE_GLOBAL); /* until all lanes have read what they do before */
     comment_group(e);
-    if (is_turned(e)) {
-        emit_turned(e);
+    if (is_transposed(e)) {
+        emit_transposed(e);
         e->weight = weight;
         e->block_depth = outer;
         return;
@@ -689,10 +690,10 @@ void emit_group(emitter *e) {
 
 void emit_histogram(emitter *e, op *o) {
     value *result = &o->results[0];
-    if (!result->held && !is_scalar(result)) return;
-    held *bin = result->held;
+    if (!result->materialized && !is_scalar(result)) return;
+    materialized *bin = result->materialized;
     if (!bin) { /* of one bin, which is read at once */
-        bin = NEW(e->t, held);
+        bin = NEW(e->t, materialized);
         bin->type = result->type;
         bin->last_use = e->now;
     }

@@ -56,7 +56,7 @@ static int64_t stride(join *j, const value *v, int dim) {
     case OP_MULI:
         a = stride(j, o->args[0], dim), b = stride(j, o->args[1], dim);
         for (int i = 0; i < 2; i++) {
-            const attr *by = splat_number(o->args[1 - i]);
+            const attr *by = splat_constant(o->args[1 - i]);
             if (by && (i ? b : a) != UNKNOWN && by->integer < INT32_MAX && by->integer > INT32_MIN)
                 return (i ? b : a) * by->integer;
         }
@@ -106,7 +106,7 @@ static bool find_offset(join *j) {
     find_uses(j->body, &j->program->results[0], &uses);
     op *o = uses.ops[0];
     if (uses.count != 1 || o->code != OP_MULI || o->owner != j->body->first) return false;
-    const attr *by = splat_number(o->args[o->args[0] == &j->program->results[0]]);
+    const attr *by = splat_constant(o->args[o->args[0] == &j->program->results[0]]);
     if (!by || by->kind != ATTR_INT || by->integer < 2 || by->integer >= j->t->target.lanes ||
         (by->integer & (by->integer - 1)) || o->results[0].type->element != I32)
         return false;
@@ -142,7 +142,7 @@ static bool check_op(join *j, op *o) {
     case KIND_FOR:
     case KIND_IF: break;
     case KIND_CONSTANT:
-        if (has_columns(j, o->results[0].type) && !splat_number(&o->results[0])) return false;
+        if (has_columns(j, o->results[0].type) && !splat_constant(&o->results[0])) return false;
         break;
     case KIND_RANGE:
         if (has_columns(j, o->results[0].type) &&
@@ -252,7 +252,7 @@ static bool mask_access(join *j, op *o) {
     return true;
 }
 
-void tile_join(tile *t) {
+void tile_merge(tile *t) {
     join j = {.t = t, .body = &t->kernel->regions[0]};
     t->joined = 1;
     if (!t->target.is_cpu || !each_op(&j, j.body, find_program) || !j.program || !find_offset(&j) ||

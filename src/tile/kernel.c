@@ -282,7 +282,7 @@ static emitter *emit_kernel(tile *t, bool is_trial, buffer *fields, buffer *root
 }
 
 /* Do lanes wait for each other? */
-static bool lanes_meet(const emitter *e) {
+static bool lanes_synchronize(const emitter *e) {
     const char *body = e->scopes[0].text.size ? e->scopes[0].text.data : "";
     return strstr(body, "barrier(") || strstr(body, "sub_group_") || strstr(body, "tile_warp_");
 }
@@ -299,12 +299,12 @@ void tile_emit(tile *t) {
         tile_scratch(t, true);
         bool splits = emit_kernel(t, true, &fields, &roots)->splits;
         tile_scratch(t, false);
-        trying = tile_settle(t, splits);
+        trying = tile_iterate_layout(t, splits);
     }
     emitter *e = emit_kernel(t, false, &fields, &roots);
     while (t->stages > 1 && e->local_memory > t->target.local_memory) {
         t->stages--;
-        tile_settle(t, false);
+        tile_iterate_layout(t, false);
         e = emit_kernel(t, false, &fields, &roots);
     }
     find_written(t, &kernel->regions[0]);
@@ -318,14 +318,14 @@ void tile_emit(tile *t) {
         text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n#define TILE_HAS_FP16\n");
     if (t->target.has_ptx_bf16) text_add(out, "#define TILE_HAS_PTX_BF16\n");
     if (library.size) text_addf(out, "#define TILE_LANES %d\n", e->lanes * t->parts);
-    bool meet = t->program->asserts && !t->target.is_cpu && lanes_meet(e);
+    bool meet = t->program->asserts && !t->target.is_cpu && lanes_synchronize(e);
     if (meet) {
         buffer_addf(t, &e->locals, "    __local int tile_failed[2];\n");
         e->local_memory += 8;
     }
     if (t->program->asserts && t->target.is_cpu) text_add(out, "#define TILE_LANES_GO_TOGETHER\n");
-    if (t->target.is_cpu) text_add(out, "#define TILE_MEET sub_group_barrier(0)\n");
-    if (meet) text_add(out, "#define TILE_LANES_MEET\n");
+    if (t->target.is_cpu) text_add(out, "#define TILE_RECONVERGE sub_group_barrier(0)\n");
+    if (meet) text_add(out, "#define TILE_LANES_SYNCHRONIZE\n");
     text_add(out,
              t->target.has_inline_ptx /* whose compiler would divide; only processors cut launches */
                  ? "#define XPU_GROUP(d) get_group_id(d)\n\n"

@@ -1,9 +1,9 @@
-/* Which values are held, and which dimension lies on the lanes.
+/* Which values are materialized, and which dimension lies on the lanes.
  *
- * A value is held when it can't be had otherwise (loop-carried, results of reductions, dots, control flow),
- * when it is read by an operation that memory effects separate from it (loads), or when computing it anew
- * would cost more than local memory: it is wanted at two levels (before and after a reduction, say), in a
- * loop that it stands outside of, or at other coordinates than its own. */
+ * A value is materialized when it can't be had otherwise (loop-carried, results of reductions, dots, control
+ * flow), when it is read by an operation that memory effects separate from it (loads), or when computing it
+ * anew would cost more than local memory: it is wanted at two levels (before and after a reduction, say), in
+ * a loop that it stands outside of, or at other coordinates than its own. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ enum {
 };
 
 typedef struct use_site {
-    int level; /* era and level of the root */
+    int level; /* memory_epoch and level of the root */
     int epoch;
     int loops; /* depth of loops around it */
     int stamp; /* of the root: even, and one more where elements have been moved */
@@ -32,8 +32,8 @@ typedef struct use_site {
 
 typedef struct layout {
     tile *t;
-    int next_id, epoch, era, stamp, pass;
-    bool again, joins; /* of tile_settle */
+    int next_id, epoch, memory_epoch, stamp, pass;
+    bool again, joins; /* of tile_iterate_layout */
     bool reads_any;    /* from a pointer that is no argument's */
 } layout;
 
@@ -153,7 +153,7 @@ int64_t stride_of(value *v, int dim) {
     const op *o = v->def;
     if (!v->type->is_tensor || v->type->shape[dim] == 1 || is_splat(v)) return 0;
     if (v->offset) return stride_of(v->offset->start, dim);
-    if (!o || v->held) return UNKNOWN_STRIDE;
+    if (!o || v->materialized) return UNKNOWN_STRIDE;
     int64_t a, b, c;
     switch (o->code) {
     case OP_MAKE_RANGE: return 1;
@@ -195,22 +195,22 @@ int64_t stride_of(value *v, int dim) {
 
 /* --- which dimension lies on the lanes --- */
 
-/* Per shape: votes of the loads and stores for each dimension. */
-typedef struct votes {
+/* Per shape: preferences of the loads and stores for each dimension. */
+typedef struct preferences {
     const type *shape; /* of i1: stands for all element types */
     int64_t count[MAX_RANK];
     bool is_fixed; /* a dot wants the last dimension */
-    struct votes *next;
-} votes;
+    struct preferences *next;
+} preferences;
 
-static votes *votes_for(tile *t, const type *ty) {
+static preferences *preferences_for(tile *t, const type *ty) {
     const type *shape = type_with(t, ty, type_scalar(t, I1));
-    for (votes *v = t->votes; v; v = v->next)
+    for (preferences *v = t->preferences; v; v = v->next)
         if (v->shape == shape) return v;
-    votes *v = tile_keep(t, sizeof *v);
+    preferences *v = tile_keep(t, sizeof *v);
     v->shape = shape;
-    v->next = t->votes;
-    return t->votes = v;
+    v->next = t->preferences;
+    return t->preferences = v;
 }
 
 static int last_dim(const type *ty) {
@@ -220,7 +220,7 @@ static int last_dim(const type *ty) {
 }
 
 int short_lane_dim(tile *t, const type *ty, int axis) {
-    const votes *v = votes_for(t, ty);
+    const preferences *v = preferences_for(t, ty);
     int found = -1;
     for (int d = 0; d < ty->rank; d++) {
         if (d == axis || ty->shape[d] == 1) continue;
@@ -233,30 +233,30 @@ int short_lane_dim(tile *t, const type *ty, int axis) {
 int lane_dim(tile *t, const type *ty) {
     int best = last_dim(ty);
     if (ty->rank < 2) return best;
-    const votes *v = votes_for(t, ty);
+    const preferences *v = preferences_for(t, ty);
     for (int d = 0; d < ty->rank && !v->is_fixed; d++)
         if (ty->shape[d] >= t->target.lanes && v->count[d] > v->count[best]) best = d;
     return best;
 }
 
-static void vote(tile *t, const region *r, int weight) {
+static void prefer(tile *t, const region *r, int weight) {
     for (const block *b = r->first; b; b = b->next)
         for (const op *o = b->first; o; o = o->next) {
             for (int i = 0; i < o->region_count; i++)
-                vote(t, &o->regions[i],
-                     weight < 1 << 20 && (o->code == OP_FOR || o->code == OP_WHILE) ? weight * 4 : weight);
+                prefer(t, &o->regions[i],
+                       weight < 1 << 20 && (o->code == OP_FOR || o->code == OP_WHILE) ? weight * 4 : weight);
             if (o->code == OP_DOT || o->code == OP_DOT_SCALED) {
-                for (int i = 0; i < 3; i++) votes_for(t, o->args[i]->type)->is_fixed = true;
+                for (int i = 0; i < 3; i++) preferences_for(t, o->args[i]->type)->is_fixed = true;
             } else if (o->code == OP_LOAD || o->code == OP_STORE || o->code == OP_ATOMIC_RMW) {
                 const type *ty = o->args[0]->type;
                 for (int d = 0; d < ty->rank; d++)
                     if (ty->shape[d] > 1 && stride_of(o->args[0], d) == 1)
-                        votes_for(t, ty)->count[d] += weight;
+                        preferences_for(t, ty)->count[d] += weight;
             }
         }
 }
 
-/* --- what is held --- */
+/* --- what is materialized --- */
 
 bool is_scalar(const value *v) { return v->type->count == 1 || v->type->is_descriptor; }
 
@@ -296,19 +296,20 @@ static int own_cost(const op *o) {
     }
 }
 
-static void demand(layout *l, value *v, use_site at);
-static void mark_held(layout *l, value *v, int reader, bool exact);
+static void record_use(layout *l, value *v, use_site at);
+static void mark_materialized(layout *l, value *v, int reader, bool exact);
 static int reader_of(const value *v, use_site at);
 
-/* An operand of a pure operation; one that is read at other elements must have been held, unless it's cheap.
+/* An operand of a pure operation; one that is read at other elements must have been materialized, unless it's
+ * cheap.
  */
-static void demand_operand(layout *l, op *o, int i, use_site at) {
+static void record_operand_use(layout *l, op *o, int i, use_site at) {
     value *v = o->args[i];
     bool crosses = (o->code == OP_GATHER && i == 0) || o->code == OP_REDUCE;
     if (crosses && !is_scalar(v) && (v->cost > COST_LOAD || o->code == OP_GATHER))
-        mark_held(l, v, reader_of(v, at), false);
+        mark_materialized(l, v, reader_of(v, at), false);
     else
-        demand(l, v, at);
+        record_use(l, v, at);
 }
 
 /* Only moves or renames its one operand's elements. */
@@ -335,7 +336,7 @@ static int contiguous_dim(value *v) {
 }
 
 /* Is it worth loading it along that dimension and passing it through local memory? */
-static bool is_turned(tile *t, value *v) {
+static bool is_transposed(tile *t, value *v) {
     int d = contiguous_dim(v), lane = lane_dim(t, v->type);
     if (d < 0 || d == lane || v->type->shape[lane] < 16) return false;
     int64_t stride = stride_of(v->def->args[0], lane);
@@ -377,7 +378,7 @@ bool op_reads(const op *o) {
 }
 
 /* Has `o` its elements where `read` has them, each in a place of its own? An atomic's may share one. */
-static bool same_places(const op *read, const op *o) {
+static bool same_addresses(const op *read, const op *o) {
     bool same = o->code != OP_ATOMIC_RMW && o->code != OP_ATOMIC_CAS && o->code != OP_DESCRIPTOR_SCATTER;
     int count = read->args[0]->type->is_descriptor ? read->arg_count : 1;
     for (int i = 0; i < count && same; i++) same = read->args[i] == o->args[i];
@@ -392,7 +393,7 @@ static const type *written_type(const op *write) {
 bool is_overwritten(const tile *t, const op *read, const op *write, bool moved) {
     const value *from = base_of(read->args[0]), *to = base_of(write->args[0]);
     if (from != to && is_argument(t, from) && is_argument(t, to)) return false;
-    return moved || !same_places(read, write) || repeats(t, written_type(write));
+    return moved || !same_addresses(read, write) || repeats(t, written_type(write));
 }
 
 /* Does `v`, which `write` needs, come from what it overwrites? `seen` is even. */
@@ -414,7 +415,7 @@ static bool note_write(const layout *l, op *write, int seen) {
     const value *to = base_of(write->args[0]);
     const bool single = written_type(write)->count == 1;
     const bool is_read = to->is_read || l->reads_any || !is_argument(l->t, to);
-    const bool elsewhere = l->reads_any || !to->read_by || !same_places(to->read_by, write);
+    const bool elsewhere = l->reads_any || !to->read_by || !same_addresses(to->read_by, write);
     write->follows_reads = is_read && (single || l->t->reduces || elsewhere);
     write->overwrites = false;
     for (int i = 0; i < write->arg_count && is_read && !single; i++)
@@ -428,7 +429,8 @@ static void note_reads(layout *l, const region *r) {
         for (const op *o = b->first; o; o = o->next) {
             if (op_reads(o)) {
                 value *from = base_of(o->args[0]);
-                from->read_by = !from->is_read || (from->read_by && same_places(from->read_by, o)) ? o : NULL;
+                from->read_by =
+                    !from->is_read || (from->read_by && same_addresses(from->read_by, o)) ? o : NULL;
                 from->is_read = true;
                 l->reads_any = l->reads_any || !is_argument(l->t, from);
             }
@@ -438,31 +440,31 @@ static void note_reads(layout *l, const region *r) {
 }
 
 /* Holds `v` or, unless it must be that very array, what it is only another view of. */
-static void mark_held(layout *l, value *v, int reader, bool exact) {
-    while (!exact && !v->held && v->def && is_transparent(v->def)) {
+static void mark_materialized(layout *l, value *v, int reader, bool exact) {
+    while (!exact && !v->materialized && v->def && is_transparent(v->def)) {
         v = v->def->args[0];
         if (is_scalar(v)) return;
     }
     if (v->offset) {
-        mark_held(l, v->offset->start, reader, false);
+        mark_materialized(l, v->offset->start, reader, false);
         return;
     }
-    if (!v->held) {
-        v->held = NEW(l->t, held);
-        v->held->type = v->type;
-        v->held->lane_dim = v->held->fill_dim = lane_dim(l->t, v->type);
-        if (v->def && contiguous_dim(v) >= 0) v->held->fill_dim = contiguous_dim(v);
+    if (!v->materialized) {
+        v->materialized = NEW(l->t, materialized);
+        v->materialized->type = v->type;
+        v->materialized->lane_dim = v->materialized->fill_dim = lane_dim(l->t, v->type);
+        if (v->def && contiguous_dim(v) >= 0) v->materialized->fill_dim = contiguous_dim(v);
     }
-    if (v->held->pass != l->pass) { /* the first to want it in this pass? */
-        v->held->pass = l->pass;
-        v->held->last_use = 0;
+    if (v->materialized->pass != l->pass) { /* the first to want it in this pass? */
+        v->materialized->pass = l->pass;
+        v->materialized->last_use = 0;
         op *o = v->def;
         if (o && is_pure(o)) { /* it will be computed where it is defined */
             use_site home = {o->level, o->epoch, o->loops, l->stamp += 2, o->id, o->owner, NULL};
-            for (int i = 0; i < o->arg_count; i++) demand_operand(l, o, i, home);
+            for (int i = 0; i < o->arg_count; i++) record_operand_use(l, o, i, home);
         }
     }
-    if (v->held->last_use < reader) v->held->last_use = reader;
+    if (v->materialized->last_use < reader) v->materialized->last_use = reader;
 }
 
 /* The number of the operation after which `v`, read at `at`, is not needed any more: when the reader is in a
@@ -475,15 +477,15 @@ static int reader_of(const value *v, use_site at) {
     return id;
 }
 
-static void demand(layout *l, value *v, use_site at) {
+static void record_use(layout *l, value *v, use_site at) {
     if (is_scalar(v)) return;
     if (v->offset) {
-        demand(l, v->offset->start, at);
+        record_use(l, v->offset->start, at);
         return;
     }
     op *o = v->def;
-    if (v->held || !o || !is_pure(o)) {
-        mark_held(l, v, reader_of(v, at), true);
+    if (v->materialized || !o || !is_pure(o)) {
+        mark_materialized(l, v, reader_of(v, at), true);
         return;
     }
     bool outside = o->loops < at.loops;
@@ -491,23 +493,23 @@ static void demand(layout *l, value *v, use_site at) {
     bool stale = (op_table[o->code].kind == KIND_LOAD || op_table[o->code].kind == KIND_DESCRIPTOR) &&
                  (o->epoch != at.epoch || outside || op_attr(o, "isVolatile"));
     if (at.write && op_reads(o) && is_overwritten(l->t, o, at.write, at.stamp & 1)) stale = true;
-    if (is_turned(l->t, v)) stale = true;
-    bool wished =
+    if (is_transposed(l->t, v)) stale = true;
+    bool remat_candidate =
         l->t->target.is_cpu || v->is_recomputed || v->type->is_pointer ? false : v->cost >= COST_LOAD;
-    bool dear =
-        (v->cost >= WORTH_HOLDING || wished) && (outside || (v->wanted_at && v->wanted_at != at.level + 1));
+    bool dear = (v->cost >= WORTH_HOLDING || remat_candidate) &&
+                (outside || (v->wanted_at && v->wanted_at != at.level + 1));
     if (stale || (dear && !is_transparent(o))) {
-        mark_held(l, v, reader_of(v, at), true);
-        v->held->is_wish = !stale && v->cost < WORTH_HOLDING;
+        mark_materialized(l, v, reader_of(v, at), true);
+        v->materialized->is_remat_candidate = !stale && v->cost < WORTH_HOLDING;
         return;
     }
     if (v->stamp == at.stamp || v->stamp == (at.stamp | 1)) return;
     v->stamp = at.stamp;
     v->wanted_at = at.level + 1;
     if (!is_transparent(o))
-        at.level = o->level; /* where the operands are wanted if `o` should be held in the end */
+        at.level = o->level; /* where the operands are wanted if `o` should be materialized in the end */
     if (at.write && moves_elements(o->code)) at.stamp |= 1;
-    for (int i = 0; i < o->arg_count; i++) demand_operand(l, o, i, at);
+    for (int i = 0; i < o->arg_count; i++) record_operand_use(l, o, i, at);
 }
 
 /* arg = start; each iteration yields arg + step, where step is the same number in all elements */
@@ -516,7 +518,7 @@ static void find_offset(tile *t, value *arg, value *start, value *yielded, value
     if (is_scalar(arg) || !o || (o->code != OP_ADDPTR && o->code != OP_ADDI) || o->args[0] != arg ||
         !is_splat(o->args[1]))
         return;
-    const op *step = o->args[1]->def; /* of one element it may be held, as what is loaded */
+    const op *step = o->args[1]->def; /* of one element it may be materialized, as what is loaded */
     if (o->args[1]->type->count == 1 && !(step && (step->code == OP_CONSTANT || step->code == OP_SPLAT)))
         return;
     if (!start->def && !start->offset)
@@ -527,7 +529,7 @@ static void find_offset(tile *t, value *arg, value *start, value *yielded, value
     result->offset = arg->offset;
 }
 
-static void number_ops(layout *l, region *r, int loops) {
+static void index_ops(layout *l, region *r, int loops) {
     for (block *b = r->first; b; b = b->next)
         for (op *o = b->first; o; o = o->next) {
             o->id = ++l->next_id;
@@ -543,15 +545,15 @@ static void number_ops(layout *l, region *r, int loops) {
             int cost = own_cost(o);
             for (int i = 0; i < o->arg_count; i++)
                 if (!is_scalar(o->args[i])) cost += o->args[i]->cost;
-            int level = l->era << 8;
+            int level = l->memory_epoch << 8;
             for (int i = 0; i < o->arg_count; i++) {
                 int below = o->args[i]->def ? o->args[i]->def->level + o->args[i]->def->raises : 0;
-                if (below >> 8 == l->era && below > level) level = below;
+                if (below >> 8 == l->memory_epoch && below > level) level = below;
             }
             o->level = level;
             o->raises = !is_pure(o) || is_small_reduce(o) ||
                         o->code == OP_GATHER; /* its operand is complete by then */
-            bool stops = !is_pure(o);         /* what it gives is held, and costs a read */
+            bool stops = !is_pure(o);         /* what it gives is materialized, and costs a read */
             for (int i = 0; i < o->result_count; i++)
                 o->results[i].cost = stops ? COST_LOAD : cost < COST_MOST ? cost : COST_MOST;
             if (o->code == OP_FOR) {
@@ -564,17 +566,17 @@ static void number_ops(layout *l, region *r, int loops) {
                 for (int i = 0; i < o->region_count; i++) {
                     for (block *c = o->regions[i].first; c; c = c->next)
                         for (int k = 0; k < c->arg_count; k++) c->args[k]->cost = COST_LOAD;
-                    l->era++;
-                    number_ops(l, &o->regions[i], loops + loop);
+                    l->memory_epoch++;
+                    index_ops(l, &o->regions[i], loops + loop);
                 }
-                l->era++;
+                l->memory_epoch++;
                 if (effect) l->epoch++;
             }
             o->end = l->next_id;
         }
 }
 
-static void demand_all(layout *l, region *r) {
+static void record_uses(layout *l, region *r) {
     for (block *b = r->first; b; b = b->next)
         for (op *o = b->first; o; o = o->next) {
             use_site at = {o->level, o->epoch, o->loops, l->stamp += 2, o->id, b, NULL};
@@ -583,49 +585,49 @@ static void demand_all(layout *l, region *r) {
                 block *body = o->regions[0].first;
                 for (int i = 3; i < o->arg_count; i++) {
                     value *arg = body->args[i - 2];
-                    demand(l, o->args[i], at);
+                    record_use(l, o->args[i], at);
                     if (is_scalar(arg)) continue;
                     if (arg->offset) {
                         at.loops++; /* read in the body */
                         at.id = o->end;
-                        demand(l, o->args[i], at);
+                        record_use(l, o->args[i], at);
                         at.loops--;
                         at.id = o->id;
                     } else {
-                        mark_held(l, arg, o->end, true);
+                        mark_materialized(l, arg, o->end, true);
                     }
                 }
             } else if (o->code == OP_YIELD && o->owner->owner->owner->code == OP_FOR) {
                 for (int i = 0; i < o->arg_count; i++)
                     if (!o->owner->owner->owner->regions[0].first->args[i + 1]->offset)
-                        demand(l, o->args[i], at);
+                        record_use(l, o->args[i], at);
             } else if (o->code == OP_WHILE) {
                 for (int k = 0; k < 2; k++)
                     for (int i = 0; i < o->regions[k].first->arg_count; i++)
                         if (!is_scalar(o->regions[k].first->args[i]))
-                            mark_held(l, o->regions[k].first->args[i], o->end, true);
-                for (int i = 0; i < o->arg_count; i++) demand(l, o->args[i], at);
+                            mark_materialized(l, o->regions[k].first->args[i], o->end, true);
+                for (int i = 0; i < o->arg_count; i++) record_use(l, o->args[i], at);
             } else if (o->code == OP_DOT || o->code == OP_DOT_SCALED) {
-                demand(l, o->args[2], at);
+                record_use(l, o->args[2], at);
                 matrix unit;
-                bool turned, fits = dot_unit(l->t, o, &unit);
+                bool transposed, fits = dot_unit(l->t, o, &unit);
                 for (int i = 0; i < o->arg_count; i++)
-                    if (i != 2 && fits && dot_direct(l->t, o, i, &unit, &turned))
+                    if (i != 2 && fits && dot_direct(l->t, o, i, &unit, &transposed))
                         continue;
                     else if (i != 2 && o->code == OP_DOT)
-                        mark_held(l, o->args[i], reader_of(o->args[i], at), true);
+                        mark_materialized(l, o->args[i], reader_of(o->args[i], at), true);
                     else if (i != 2)
-                        demand(l, o->args[i], at);
+                        record_use(l, o->args[i], at);
             } else if (!is_pure(o) ||
                        (o->result_count && is_scalar(&o->results[0]))) { /* emitted where it stands */
                 for (int i = 0; i < o->arg_count; i++)
                     if (o->code == OP_GATHER && i == 0 && !is_scalar(o->args[i]))
-                        mark_held(l, o->args[i], reader_of(o->args[i], at), false);
+                        mark_materialized(l, o->args[i], reader_of(o->args[i], at), false);
                     else
-                        demand(l, o->args[i], at);
+                        record_use(l, o->args[i], at);
             }
             if ((o->code == OP_FOR || o->code == OP_IF || o->code == OP_WHILE))
-                for (int i = 0; i < o->region_count; i++) demand_all(l, &o->regions[i]);
+                for (int i = 0; i < o->region_count; i++) record_uses(l, &o->regions[i]);
         }
 }
 
@@ -639,10 +641,10 @@ static void for_values(layout *l, region *r, void (*each)(layout *, value *)) {
     }
 }
 
-static void forget_demand(layout *l, value *v) { v->wanted_at = v->stamp = 0; }
+static void forget_use(layout *l, value *v) { v->wanted_at = v->stamp = 0; }
 
 static void drop_unread(layout *l, value *v) {
-    if (v->held && v->held->pass != l->pass) v->held = NULL;
+    if (v->materialized && v->materialized->pass != l->pass) v->materialized = NULL;
 }
 
 static void forget_emission(layout *l, value *v) {
@@ -653,18 +655,19 @@ static void forget_emission(layout *l, value *v) {
 static void forget_layout(layout *l, value *v) {
     v->uses = v->wanted_at = v->stamp = v->seen = 0;
     v->is_read = false;
-    v->held = NULL;
+    v->materialized = NULL;
     v->offset = NULL;
 }
 
 /* Local memory is read faster one element a lane. */
 static void keep_lines(layout *l, value *v) {
-    if (v->held && v->held->is_crossed && v->held->type->count >= (int64_t)l->t->parts * tile_lanes(l->t))
+    if (v->materialized && v->materialized->is_cross_lane &&
+        v->materialized->type->count >= (int64_t)l->t->parts * tile_lanes(l->t))
         l->again = true;
 }
 
-static void give_up_wish(layout *l, value *v) {
-    if (!v->held || !v->held->is_wish || !v->held->is_crossed) return;
+static void drop_remat_candidate(layout *l, value *v) {
+    if (!v->materialized || !v->materialized->is_remat_candidate || !v->materialized->is_cross_lane) return;
     v->is_recomputed = true;
     l->again = true;
 }
@@ -677,17 +680,17 @@ static void mark_parts(layout *l, region *r) {
             for (int i = 0; i < o->region_count; i++) mark_parts(l, &o->regions[i]);
             o->grid = NULL;
             for (int i = 0; i < o->result_count; i++) o->results[i].grid = NULL;
-            if ((o->code == OP_DOT || o->code == OP_DOT_SCALED) && o->results[0].held &&
+            if ((o->code == OP_DOT || o->code == OP_DOT_SCALED) && o->results[0].materialized &&
                 !o->results[0].is_whole)
-                o->results[0].held->grid = dot_parts(l->t, o);
+                o->results[0].materialized->grid = dot_parts(l->t, o);
             block *body = o->code == OP_FOR ? o->regions[0].first : NULL;
             for (int i = 1; body && i < body->arg_count; i++) {
                 value *arg = body->args[i];
                 const op *dot = body->last->args[i - 1]->def;
                 if (!dot || dot->owner != body || (dot->code != OP_DOT && dot->code != OP_DOT_SCALED) ||
-                    !arg->held || arg->is_whole || !accumulates(arg, dot))
+                    !arg->materialized || arg->is_whole || !accumulates(arg, dot))
                     continue;
-                arg->held->grid = dot_parts(l->t, dot);
+                arg->materialized->grid = dot_parts(l->t, dot);
             }
         }
 }
@@ -706,91 +709,91 @@ static int memory_dim(value *v, int budget) {
 
 /* How the operands of dots lie: for the units that multiply matrices, where the target has them and no other
  * dot reads the array. Two passes: `plain` marks those of the others first. */
-static void mark_squares(layout *l, region *r, bool plain, int64_t *sums) {
+static void mark_blocked(layout *l, region *r, bool plain, int64_t *sums) {
     for (block *b = r->first; b; b = b->next)
         for (op *o = b->first; o; o = o->next) {
             matrix unit;
-            for (int i = 0; i < o->region_count; i++) mark_squares(l, &o->regions[i], plain, sums);
+            for (int i = 0; i < o->region_count; i++) mark_blocked(l, &o->regions[i], plain, sums);
             if (o->code != OP_DOT && o->code != OP_DOT_SCALED) continue;
             bool fits = dot_unit(l->t, o, &unit);
             if (fits && unit.kind == UNIT_XMX && !plain) l->t->subgroup = l->t->target.matrix_lanes;
             if (!plain) *sums += o->results[0].type->count / tile_lanes(l->t);
             for (int i = 0; i < 2 && o->code == OP_DOT; i++) {
-                held *h = o->args[i]->held;
+                materialized *h = o->args[i]->materialized;
                 if (!h) continue;
-                if (plain && !fits) h->is_crossed = h->is_plain = true;
-                if (plain && fits && unit.kind == UNIT_BYTES && i == 0) h->is_crossed = h->is_plain = true;
+                if (plain && !fits) h->is_cross_lane = h->is_plain = true;
+                if (plain && fits && unit.kind == UNIT_BYTES && i == 0) h->is_cross_lane = h->is_plain = true;
                 if (plain || !fits || h->is_plain || h->order) continue;
                 if (unit.kind == UNIT_PTX) h->fill_dim = memory_dim(o->args[i], 8);
                 order wanted = operand_order(&unit, i, h->fill_dim);
                 if (!wanted) continue;
                 h->order = wanted;
                 h->packed = unit.element;
-                h->is_crossed = true;
+                h->is_cross_lane = true;
             }
         }
 }
 
 static void join(layout *l, value *v) {
-    held *h = v->held;
-    if (!h || !h->joined || h->is_crossed == h->joined->is_crossed) return;
-    h->is_crossed = h->joined->is_crossed = true;
+    materialized *h = v->materialized;
+    if (!h || !h->joined || h->is_cross_lane == h->joined->is_cross_lane) return;
+    h->is_cross_lane = h->joined->is_cross_lane = true;
     l->joins = true;
 }
 
 static void give_up_parts(layout *l, value *v) {
-    if (!v->held || !v->held->grid || !v->held->is_crossed) return;
+    if (!v->materialized || !v->materialized->grid || !v->materialized->is_cross_lane) return;
     v->is_whole = true;
     l->again = true;
 }
 
-static void forget_places(layout *l, value *v) {
-    if (!v->held) return;
-    v->held->is_shared = false;
-    v->held->stages = 0;
-    v->held->name = NULL;
+static void forget_locations(layout *l, value *v) {
+    if (!v->materialized) return;
+    v->materialized->is_shared = false;
+    v->materialized->stages = 0;
+    v->materialized->name = NULL;
 }
 
-static void settle(layout *l, value *v) {
-    if (!v->held) return;
-    v->held->in_registers = !v->held->is_crossed;
-    v->held->is_shared = false;
-    v->held->stages = 0;
-    v->held->parts = 0;
-    v->held->name = NULL;
+static void fix_layout(layout *l, value *v) {
+    if (!v->materialized) return;
+    v->materialized->in_registers = !v->materialized->is_cross_lane;
+    v->materialized->is_shared = false;
+    v->materialized->stages = 0;
+    v->materialized->parts = 0;
+    v->materialized->name = NULL;
 }
 
 /* For --dump-after layout: where the value is. */
-static void note_place(tile *t, text *out, const value *v) {
-    if (v->held)
-        text_addf(out, "  // held, lanes along dimension %d, read until operation %d", v->held->lane_dim,
-                  v->held->last_use);
+static void note_location(tile *t, text *out, const value *v) {
+    if (v->materialized)
+        text_addf(out, "  // materialized, lanes along dimension %d, read until operation %d",
+                  v->materialized->lane_dim, v->materialized->last_use);
     if (v->offset) text_addf(out, "  // %%%d moved by a scalar", v->offset->start->id);
 }
 
 void tile_layout(tile *t) {
-    layout l = {.t = t, .era = 1};
+    layout l = {.t = t, .memory_epoch = 1};
     region *body = &t->kernel->regions[0];
     t->kernel->loops = -1;
-    number_ops(&l, body, 0);
+    index_ops(&l, body, 0);
     t->reduces = false;
     note_reads(&l, body);
-    vote(t, body, 1);
-    l.pass = 1; /* finds what is held */
-    demand_all(&l, body);
-    l.pass = 2; /* knowing that, finds who reads it; what nobody reads isn't held after all */
-    for_values(&l, body, forget_demand);
-    demand_all(&l, body);
+    prefer(t, body, 1);
+    l.pass = 1; /* finds what is materialized */
+    record_uses(&l, body);
+    l.pass = 2; /* knowing that, finds who reads it; what nobody reads isn't materialized after all */
+    for_values(&l, body, forget_use);
+    record_uses(&l, body);
     for_values(&l, body, drop_unread);
     t->subgroup = t->target.lanes;
     int64_t sums = 0;
-    mark_squares(&l, body, true, &sums);
-    mark_squares(&l, body, false, &sums);
+    mark_blocked(&l, body, true, &sums);
+    mark_blocked(&l, body, false, &sums);
     t->is_large = false;
     if (t->target.matrix_lanes && t->target.matrix_lanes < 32)
         t->is_large = sums > registers_of(t) && 2 * tile_lanes(t) <= t->target.max_lanes;
     if (!t->target.is_cpu) mark_parts(&l, body);
-    t->note = note_place;
+    t->note = note_location;
 }
 
 /* Where a lane takes several elements at once, it moves them as vectors of up to 16 bytes. */
@@ -824,7 +827,7 @@ int tile_parts(tile *t) {
     return power;
 }
 
-bool tile_settle(tile *t, bool splits) {
+bool tile_iterate_layout(tile *t, bool splits) {
     layout l = {.t = t};
     region *body = &t->kernel->regions[0];
     do {
@@ -836,17 +839,17 @@ bool tile_settle(tile *t, bool splits) {
         t->parts = l.again ? 1 : splits ? t->parts / 2 : t->parts;
         l.again |= splits;
     }
-    if (!l.again) for_values(&l, body, give_up_wish);
+    if (!l.again) for_values(&l, body, drop_remat_candidate);
     for_values(&l, body, give_up_parts);
     for_values(&l, body, forget_emission);
-    bool again = l.again || t->is_unsettled;
+    bool again = l.again || t->layout_changed;
     if (l.again) {
         for_values(&l, body, forget_layout);
-        t->votes = NULL;
+        t->preferences = NULL;
         tile_layout(t);
     } else {
-        for_values(&l, body, again ? forget_places : settle);
+        for_values(&l, body, again ? forget_locations : fix_layout);
     }
-    t->is_unsettled = false;
+    t->layout_changed = false;
     return again;
 }

@@ -5,7 +5,7 @@
  *   verify.c   types, operand counts, regions, dominance; calls are inlined
  *   join.c     programs of few columns become one
  *   analyze.c  reductions move into loops
- *   layout.c   which values are held, which dimension lies on the lanes
+ *   layout.c   which values are materialized, which dimension lies on the lanes
  *   emit*.c, kernel.c, libdevice.c  OpenCL C; what is known of each expression (uniform, consecutive,
  * divisible) goes along with it
  *
@@ -136,9 +136,10 @@ struct value {
     int id;       /* unique in the module */
     int uses;     /* counted by layout.c */
     value *same;  /* verify.c: its copy in the function being inlined */
-    int cost;     /* layout.c: of computing an element, from what is held */
+    int cost;     /* layout.c: of computing an element, from what is materialized */
     int wanted_at, stamp, seen;
-    struct held *held;     /* layout.c: where its elements are kept; NULL: computed where they are wanted */
+    struct materialized
+        *materialized;     /* layout.c: where its elements are kept; NULL: computed where they are wanted */
     struct offset *offset; /* layout.c: or a first value and a scalar */
     struct memo *memo;     /* emit.c: the elements computed so far */
     int pending;           /* emit.c: the group that gives it, if that isn't emitted yet */
@@ -371,7 +372,7 @@ struct tile {
     op *module; /* FUNCs in its one region's one block */
     op *kernel; /* the public FUNC */
     int next_value, next_op;
-    struct votes *votes;                              /* layout.c */
+    struct preferences *preferences;                  /* layout.c */
     int joined;                                       /* join.c: programs that became one */
     int parts;                                        /* consecutive elements that a lane takes at once */
     struct tiling *tilings;                           /* emit_dot.c */
@@ -379,7 +380,7 @@ struct tile {
     bool is_large;                                    /* dots' sums want twice the registers */
     int stages;                                       /* of what loops copy in ahead; 1: nothing */
     bool reduces;                                     /* layout.c: there are reductions or scans */
-    bool is_unsettled;                                /* a trial emission learnt something */
+    bool layout_changed;                              /* a trial emission learnt something */
     text *source;                                     /* the result */
     xpu_tile_program *program;                        /* and what is said of it */
     void (*note)(tile *t, text *out, const value *v); /* what the printer writes behind a value's operation */
@@ -425,9 +426,9 @@ typedef struct use_list {
 } use_list;
 void find_uses(const region *r, const value *v, use_list *uses);
 /* The number of which all elements are equal; NULL if not known. */
-const attr *splat_number(const value *v);
+const attr *splat_constant(const value *v);
 
-void tile_join(tile *t);
+void tile_merge(tile *t);
 void tile_analyze(tile *t);
 void tile_layout(tile *t);
 void tile_emit(tile *t);

@@ -11,7 +11,7 @@
 #if defined(TILE_LANES_GO_TOGETHER)
 #define TILE_ASSERT(number, holds) \
     if (sub_group_any(!(holds))) { if (!(holds)) TILE_FAIL(number); return; }
-#elif defined(TILE_LANES_MEET)
+#elif defined(TILE_LANES_SYNCHRONIZE)
 #define TILE_ASSERT(number, holds) \
     if (!(holds)) { TILE_FAIL(number); tile_failed[tile_asserted & 1] = 1; } \
     barrier(CLK_LOCAL_MEM_FENCE); \
@@ -168,9 +168,9 @@ typedef ulong xpu_addr;
 #define narrow_f16 tile_bits_of_half
 #define widen_bf16 tile_from_bf16
 #define narrow_bf16(v) (ushort)(as_uint(tile_round_bf16(v)) >> 16)
-#include "matrix/ptx_units.h"
+#include "matrix/ptx_mma.h"
 
-//! slab_place ptx_units
+//! swizzled_offset ptx_units
 
 //! tile_erf
 #include "erf.h"
@@ -246,7 +246,7 @@ static inline double tile_atomic_fadd_f64(__global double *p, double v) {
 }
 
 //! tile_atomic_swap_16
-// Puts `v` into a 16-bit place if it holds `expected`; gives what it held.
+// Puts `v` into a 16-bit place if it holds `expected`; gives what it materialized.
 static inline ushort tile_atomic_swap_16(__global ushort *p, ushort expected, ushort v) {
     ulong address = (ulong)p;
     volatile __global uint *word = (volatile __global uint *)(address & ~3ul);
@@ -338,7 +338,7 @@ static inline long __attribute__((overloadable)) tile_warp_xor(long v, int mask)
 static inline double __attribute__((overloadable)) tile_warp_xor(double v, int mask) { return as_double(tile_warp_xor(as_long(v), mask)); }
 #endif
 
-//! TILE_TURN
+//! TILE_TRANSPOSE
 // Sixteen vectors x0 ... x15 of sixteen lanes become their columns: squares of n x n off the diagonal change
 // places, for n = 8, 4, 2, 1.
 #define TILE_SWAP(a, b, n) { float give = lane & n ? a : b, got = sub_group_shuffle_xor(give, n); a = lane & n ? got : a; b = lane & n ? b : got; }
@@ -346,4 +346,4 @@ static inline double __attribute__((overloadable)) tile_warp_xor(double v, int m
 #define TILE_SWAP_4(x) TILE_SWAP(x##0, x##4, 4) TILE_SWAP(x##1, x##5, 4) TILE_SWAP(x##2, x##6, 4) TILE_SWAP(x##3, x##7, 4) TILE_SWAP(x##8, x##12, 4) TILE_SWAP(x##9, x##13, 4) TILE_SWAP(x##10, x##14, 4) TILE_SWAP(x##11, x##15, 4)
 #define TILE_SWAP_2(x) TILE_SWAP(x##0, x##2, 2) TILE_SWAP(x##1, x##3, 2) TILE_SWAP(x##4, x##6, 2) TILE_SWAP(x##5, x##7, 2) TILE_SWAP(x##8, x##10, 2) TILE_SWAP(x##9, x##11, 2) TILE_SWAP(x##12, x##14, 2) TILE_SWAP(x##13, x##15, 2)
 #define TILE_SWAP_1(x) TILE_SWAP(x##0, x##1, 1) TILE_SWAP(x##2, x##3, 1) TILE_SWAP(x##4, x##5, 1) TILE_SWAP(x##6, x##7, 1) TILE_SWAP(x##8, x##9, 1) TILE_SWAP(x##10, x##11, 1) TILE_SWAP(x##12, x##13, 1) TILE_SWAP(x##14, x##15, 1)
-#define TILE_TURN(x) TILE_SWAP_8(x) TILE_SWAP_4(x) TILE_SWAP_2(x) TILE_SWAP_1(x)
+#define TILE_TRANSPOSE(x) TILE_SWAP_8(x) TILE_SWAP_4(x) TILE_SWAP_2(x) TILE_SWAP_1(x)

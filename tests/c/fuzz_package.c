@@ -359,7 +359,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int64_t *words = malloc(program + 8);
     if (!words) abort();
     memcpy(words, data, program);
-    const xpu_package_piece image = {data + program, images},
+    const xpu_package_chunk image = {data + program, images},
                             weights = {data + program + images, size - program - images};
     if (xpu_package_write("a file", "fuzz", words, program / 8, &image, 1, &weights, 1)) wrong("not written");
     free(words);

@@ -44,7 +44,7 @@ static xpu_status write_words(const int64_t *words, size_t count) {
     memcpy(copy + 2, words, count * sizeof *words);
     for (size_t i = 2; i + 2 < count + 2; i++) /* the image's size, where it is still asked for */
         if (copy[i] == 1 && copy[i + 1] == 0 && copy[i + 2] == -1) copy[i + 2] = (int64_t)image_size;
-    const xpu_package_piece images = {image, image_size}, weights = {w, sizeof w};
+    const xpu_package_chunk images = {image, image_size}, weights = {w, sizeof w};
     return xpu_package_write(path, "of a test", copy, count + 2, &images, 1, &weights, 1);
 }
 

@@ -12,7 +12,7 @@ static xpu_stream *stream;
 static int problems = 60;
 static bool by_ptx;                             /* mostly by NVIDIA's matrix units */
 static bool by_xmx;                             /* by Intel's, of 16 lanes */
-static bool by_squares __attribute__((unused)); /* … of 8 lanes */
+static bool by_xmx8 __attribute__((unused)); /* … of 8 lanes */
 static bool by_fma;                             /* as GPUs multiply without units */
 static bool has_unit __attribute__((unused));   /* any */
 static bool is_host __attribute__((unused));    /* … none of these: as processors multiply */
@@ -22,7 +22,7 @@ static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status
 
 static int set_up(void **unused) {
     const unit_kind kind = units_of_device();
-    by_ptx = kind == UNITS_PTX, by_xmx = kind == UNITS_XMX, by_squares = kind == UNITS_XMX8;
+    by_ptx = kind == UNITS_PTX, by_xmx = kind == UNITS_XMX, by_xmx8 = kind == UNITS_XMX8;
     by_fma = kind == UNITS_FMA && !has_dot();
     has_unit = kind != UNITS_NONE && !by_fma;
     const xpu_device_properties *properties;

@@ -28,7 +28,7 @@ static size_t local_of(xpu_kernel *kernel) {
 }
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point != XPU_TRACE_BEGIN) return;
-    const bool is_join = strstr(work->name, "attention_matrix_finish");
+    const bool is_join = strstr(work->name, "attention_matrix_merge");
     joins += is_join;
     if (strstr(work->name, "attention_matrix") && !is_join) {
         const size_t local = local_of(work->kernel);
@@ -266,7 +266,7 @@ static void by_definition(const problem *p, const memory *q, const memory *k, co
 }
 
 static void try_problem(const problem *p) {
-    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("attention_slices"), p->slices ? p->slices : 1 << 20));
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index("attention_split_kv"), p->slices ? p->slices : 1 << 20));
     memory q, k, v, out, grad, dq, dk, dv;
     const int64_t rows_q = all_queries(p), rows_k = all_keys(p);
     make(&q, p, p->heads, rows_q, p->depth), make(&k, p, p->key_heads, rows_k, p->depth);
@@ -417,13 +417,12 @@ static void kinds_and_sizes(void **unused) {
         problem p = problems[i];
         if (is_left_out(i)) continue;
         if (by_blocks && p.depth >= 64) p.align = 32; /* 64 bytes */
-        if (by_squares)
-            p.align = 8, p.depth = (p.depth + 15) & ~15, p.value_depth = (p.value_depth + 15) & ~15;
+        if (by_xmx8) p.align = 8, p.depth = (p.depth + 15) & ~15, p.value_depth = (p.value_depth + 15) & ~15;
         const int most = p.dtype == XPU_FLOAT32 ? 64 : 128; /* the depth of gradients by units */
         const bool small = p.depth <= 128 && p.dtype != XPU_FLOAT32;
-        const bool units = by_blocks ? small && p.align == 32 : !by_squares || small;
+        const bool units = by_blocks ? small && p.align == 32 : !by_xmx8 || small;
         /* Intel's units take keys and values one after the other. */
-        const int backward = p.depth > most ? 0 : by_blocks || by_squares ? 3 : 2;
+        const int backward = p.depth > most ? 0 : by_blocks || by_xmx8 ? 3 : 2;
         try_counted(&p, units, units ? backward : 0);
     }
 }
@@ -449,16 +448,16 @@ static void decoding(void **unused) {
     };
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
         problem p = problems[i];
-        if (is_left_out(i) || ((by_blocks || by_squares) && p.align == 1)) continue;
+        if (is_left_out(i) || ((by_blocks || by_xmx8) && p.align == 1)) continue;
         if (by_blocks) p.align = 32;
         /* On Intel's units, and for many slices, a launch joins them. */
-        const bool are_joined = !by_fma && (by_blocks || by_squares || p.slices > 32);
+        const bool are_joined = !by_fma && (by_blocks || by_xmx8 || p.slices > 32);
         const int before = joins;
-        try_counted(&p, 1, by_blocks || by_squares ? 3 : 2);
+        try_counted(&p, 1, by_blocks || by_xmx8 ? 3 : 2);
         assert_int_equal(joins - before, are_joined);
     }
     enum { OF_NVIDIA = 48 << 10 }; /* what its OpenCL gives a work-group */
-    if (!by_blocks && !by_squares) assert_in_range(most_local, 0, OF_NVIDIA);
+    if (!by_blocks && !by_xmx8) assert_in_range(most_local, 0, OF_NVIDIA);
 }
 
 /* Of few queries the processor's kernel writes no keys and values down, where it can read sixteen elements.
@@ -531,7 +530,7 @@ static void cut_into_sequences(problem *p, int count) {
 }
 
 static void bands(void **unused) {
-    const int most = by_squares ? 5 : 6; /* not the plain kernels, which take long to build */
+    const int most = by_xmx8 ? 5 : 6; /* not the plain kernels, which take long to build */
     for (int i = 0; i < most; i++) {
         problem p = {i % 2 ? XPU_FLOAT16 : XPU_BFLOAT16,
                      2,
@@ -548,7 +547,7 @@ static void bands(void **unused) {
                      .scale = 0.125,
                      .slices = 0};
         if (by_blocks) p.align = 32;
-        if (by_blocks || by_squares) p.dropout = i == 4 ? 0.25 : 0;
+        if (by_blocks || by_xmx8) p.dropout = i == 4 ? 0.25 : 0;
         if (i == 2) p.depth = p.value_depth = 128;
         if (i == 4) p.queries = 150;
         if (i == 5) p.dtype = XPU_FLOAT32;
@@ -559,7 +558,7 @@ static void bands(void **unused) {
         if (is_left_out((size_t)i)) continue;
         try_problem(&p);
         const bool units = !by_fma && !(by_blocks && p.dtype == XPU_FLOAT32);
-        assert_int_equal(by_units - before, !units ? 0 : by_blocks || by_squares ? 4 : 3);
+        assert_int_equal(by_units - before, !units ? 0 : by_blocks || by_xmx8 ? 4 : 3);
     }
 }
 

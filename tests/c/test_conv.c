@@ -23,11 +23,12 @@ static int of_y, of_x; /* by tiles */
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point != XPU_TRACE_BEGIN) return;
     if (strstr(work->name, "conv_") || strstr(work->name, "gemm")) launches++;
-    if (strstr(work->name, "_matrix") || strstr(work->name, "conv_depth") || strstr(work->name, "conv_few"))
+    if (strstr(work->name, "_matrix") || strstr(work->name, "conv_depthwise") ||
+        strstr(work->name, "conv_few_channels"))
         by_units++;
-    if (strstr(work->name, "conv_depth"))
+    if (strstr(work->name, "conv_depthwise"))
         by_depth++;
-    else if (strstr(work->name, "conv_few"))
+    else if (strstr(work->name, "conv_few_channels"))
         by_few++;
     else if (strstr(work->name, "_matrix") || strstr(work->name, "gemm"))
         by_tiles++;
@@ -183,10 +184,10 @@ static void reference(const problem *p, const int64_t out[3], const double compl
 static int tile_of(const problem *p) {
     const bool wide = xpu_dtype_size(p->dtype) > 4;
     static const int of_blocks[] = {8, 9, 10, 11, 26}, of_squares[] = {22, 23, 24, 25, 28, 29, 30};
-    return by_blocks    ? of_blocks[p->tile % 5]
-           : by_squares ? of_squares[p->tile % 7]
-           : by_fma     ? (wide ? 17 + p->tile % 5 : 12 + p->tile % 10)
-                        : p->tile;
+    return by_blocks ? of_blocks[p->tile % 5]
+           : by_xmx8 ? of_squares[p->tile % 7]
+           : by_fma  ? (wide ? 17 + p->tile % 5 : 12 + p->tile % 10)
+                     : p->tile;
 }
 
 /* A problem's tensors, what is right for each of the three, and the biases of x and y. */
@@ -239,7 +240,7 @@ static void drop_all(operands *o) {
 static void restore(const memory *x) { SUCCEEDS(xpu_memcpy(stream, x->device, x->host, x->bytes, true)); }
 
 static void try_problem(const problem *p) {
-    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), tile_of(p)));
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index("matrix_tile"), tile_of(p)));
     operands o;
     set(p, &o);
     const xpu_tensor *const x = &o.x.tensor, *const w = &o.w.tensor, *const y = &o.y.tensor;
@@ -259,7 +260,7 @@ static void try_problem(const problem *p) {
 
 /* What an ending makes of a sum. Where it takes passes of its own, the sum and what is combined are rounded
  * in between. */
-static double ended(const xpu_ending *e, xpu_dtype dtype, bool in_passes, double v, double other) {
+static double ended(const xpu_post_ops *e, xpu_dtype dtype, bool in_passes, double v, double other) {
     if (in_passes) v = creal(rounded_number(dtype, v));
     v = e->combine == XPU_COMBINE_ADD   ? v + other
         : e->combine == XPU_COMBINE_SUB ? v - other
@@ -276,7 +277,7 @@ static double ended(const xpu_ending *e, xpu_dtype dtype, bool in_passes, double
 }
 
 /* y, or x of a transposed convolution, combined with a tensor of its own, or with what it is written over. */
-static void try_ending(const problem *p, const xpu_ending *ending, bool transposed, bool in_place) {
+static void try_ending(const problem *p, const xpu_post_ops *ending, bool transposed, bool in_place) {
     operands o;
     set(p, &o);
     memory *const result = transposed ? &o.x : &o.y, other = *result;
@@ -290,11 +291,11 @@ static void try_ending(const problem *p, const xpu_ending *ending, bool transpos
     }
     o.conv.transposed = transposed;
     const int tiles_before = by_tiles;
-    SUCCEEDS(xpu_conv_forward_ended(stream, &o.conv, transposed ? &o.y.tensor : &o.x.tensor, &o.w.tensor,
-                                    !p->bias     ? NULL
-                                    : transposed ? &o.x_bias.tensor
-                                                 : &o.y_bias.tensor,
-                                    ending, ending->combine ? &other.tensor : NULL, &result->tensor));
+    SUCCEEDS(xpu_conv_forward_post_ops(stream, &o.conv, transposed ? &o.y.tensor : &o.x.tensor, &o.w.tensor,
+                                       !p->bias     ? NULL
+                                       : transposed ? &o.x_bias.tensor
+                                                    : &o.y_bias.tensor,
+                                       ending, ending->combine ? &other.tensor : NULL, &result->tensor));
     const bool in_passes = by_tiles > tiles_before;
     const int64_t count = o.sums[transposed ? 0 : 2];
     for (int64_t i = 0; i < count; i++)
@@ -314,7 +315,7 @@ static void try_ending(const problem *p, const xpu_ending *ending, bool transpos
 
 /* What a problem is for: the kernel that comes up for it, or the test that takes it. */
 typedef enum purpose {
-    BY_TILES,
+    BY_IMPLICIT_GEMM,
     BY_PRODUCT, /* a plain one */
     BY_DEPTH,   /* few channels a group */
     LONG_SUMS,  /* few results, cut into slices */
@@ -336,21 +337,21 @@ static const struct {
 } cases[] = {
 /*                     dtype    tile dims layouts align batch groups  c    k  in           taps         stride       padding      dilation    bias */
 #define X(purpose,     dtype,   tile, dims, layouts, ...) {purpose, {XPU_##dtype, tile, dims, layouts, __VA_ARGS__, purpose == SPREAD}},
-X(BY_TILES,            BFLOAT16,  6,  2,  LAST,    8,    2,    1,   64,  40, AT(9, 7),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
-X(BY_TILES,            FLOAT16,   6,  2,  LAST,    8,    2,    1,   24,  33, AT(9, 8),    AT(3, 3),    AT(2, 2),    AT(1, 1),    AT(1, 1),    false)
-X(BY_TILES,            BFLOAT16,  7,  2,  FIRST,   1,    1,    1,    3,  20, AT(19, 17),  AT(7, 7),    AT(2, 2),    AT(3, 3),    AT(1, 1),    true)
-X(BY_TILES,            BFLOAT16,  7,  2,  LAST,    8,    2,    1,   64,  64, AT(9, 10),   AT(1, 1),    AT(2, 2),    AT(0, 0),    AT(1, 1),    false)
+X(BY_IMPLICIT_GEMM,            BFLOAT16,  6,  2,  LAST,    8,    2,    1,   64,  40, AT(9, 7),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
+X(BY_IMPLICIT_GEMM,            FLOAT16,   6,  2,  LAST,    8,    2,    1,   24,  33, AT(9, 8),    AT(3, 3),    AT(2, 2),    AT(1, 1),    AT(1, 1),    false)
+X(BY_IMPLICIT_GEMM,            BFLOAT16,  7,  2,  FIRST,   1,    1,    1,    3,  20, AT(19, 17),  AT(7, 7),    AT(2, 2),    AT(3, 3),    AT(1, 1),    true)
+X(BY_IMPLICIT_GEMM,            BFLOAT16,  7,  2,  LAST,    8,    2,    1,   64,  64, AT(9, 10),   AT(1, 1),    AT(2, 2),    AT(0, 0),    AT(1, 1),    false)
 X(BY_PRODUCT,          BFLOAT16,  7,  2,  LAST,    8,    2,    1,   32,  48, AT(6, 6),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    true)
 X(BY_PRODUCT,          BFLOAT16,  7,  2,  FIRST,   8,    2,    1,   32,  48, AT(4, 6),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    true)
-X(BY_TILES,            FLOAT16,   5,  2,  LAST,    8,    1,    3,   16,  24, AT(9, 9),    AT(3, 2),    AT(1, 3),    AT(2, 0),    AT(2, 3),    true)
-X(BY_TILES,            BFLOAT16,  7,  3,  MIXED,   8,    2,    1,   13,  18, AT(5, 4, 6), AT(3, 2, 3), AT(2, 1, 2), AT(1, 0, 1), AT(1, 2, 1), true)
-X(BY_TILES,            BFLOAT16,  6,  1,  TURNED,  1,    3,    2,   12,   9, AT(70),      AT(5),       AT(3),       AT(4),       AT(2),       false)
+X(BY_IMPLICIT_GEMM,            FLOAT16,   5,  2,  LAST,    8,    1,    3,   16,  24, AT(9, 9),    AT(3, 2),    AT(1, 3),    AT(2, 0),    AT(2, 3),    true)
+X(BY_IMPLICIT_GEMM,            BFLOAT16,  7,  3,  MIXED,   8,    2,    1,   13,  18, AT(5, 4, 6), AT(3, 2, 3), AT(2, 1, 2), AT(1, 0, 1), AT(1, 2, 1), true)
+X(BY_IMPLICIT_GEMM,            BFLOAT16,  6,  1,  TURNED,  1,    3,    2,   12,   9, AT(70),      AT(5),       AT(3),       AT(4),       AT(2),       false)
 X(BY_DEPTH,            BFLOAT16,  7,  2,  LAST,    8,    2,   24,    1,   1, AT(9, 11),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
 X(BY_DEPTH,            FLOAT16,   7,  2,  LAST,    8,    2,    8,    1,   1, AT(14, 13),  AT(5, 3),    AT(2, 2),    AT(2, 1),    AT(1, 1),    false)
 X(BY_DEPTH,            BFLOAT16,  7,  2,  LAST,    8,    1,    6,    4,   4, AT(9, 11),   AT(3, 3),    AT(1, 2),    AT(1, 1),    AT(1, 1),    true)
 X(BY_DEPTH,            BFLOAT16,  7,  3,  LAST,    8,    1,    8,    2,   2, AT(4, 5, 9), AT(2, 1, 9), AT(1, 1, 1), AT(1, 0, 4), AT(1, 1, 2), true)
-X(BY_TILES,            FLOAT16,   0,  2,  LAST,    8,    1,    1,   72, 130, AT(12, 13),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
-X(BY_TILES,            BFLOAT16,  8,  2,  LAST,   32,    2,    2,   32,  64, AT(5, 37),   AT(3, 3),    AT(1, 2),    AT(1, 2),    AT(2, 1),    false)
+X(BY_IMPLICIT_GEMM,            FLOAT16,   0,  2,  LAST,    8,    1,    1,   72, 130, AT(12, 13),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
+X(BY_IMPLICIT_GEMM,            BFLOAT16,  8,  2,  LAST,   32,    2,    2,   32,  64, AT(5, 37),   AT(3, 3),    AT(1, 2),    AT(1, 2),    AT(2, 1),    false)
 X(BY_PRODUCT,          FLOAT16,   9,  2,  LAST,   32,    1,    1,   64,  32, AT(7, 5),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    false)
 X(LONG_SUMS,           BFLOAT16,  7,  2,  LAST,    8,    8,    1,    8,  24, AT(24, 25),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
 X(LONG_SUMS,           FLOAT16,   7,  2,  TURNED,  8,    5,    1,    3,  24, AT(24, 25),  AT(3, 3),    AT(2, 1),    AT(1, 1),    AT(1, 1),    true)
@@ -387,7 +388,7 @@ enum { WIDTHS = sizeof of_any_width / sizeof *of_any_width };
 static void every_kind(void **unused) {
     const int tiles_before = by_tiles;
     bool tiled = false;
-    for (int n = 0; n < CASES * (1 + by_squares); n++) {
+    for (int n = 0; n < CASES * (1 + by_xmx8); n++) {
         const int before = by_units, i = n % CASES;
         if (cases[i].purpose > BY_DEPTH || is_left_out((size_t)i)) continue;
         tiled = tiled || cases[i].purpose < BY_DEPTH;
@@ -403,19 +404,19 @@ static void every_kind(void **unused) {
 /* What follows a convolution: in its kernel where that is a plain or a depthwise one, behind it after the
  * tiles, which never write over what is combined. */
 static void endings(void **unused) {
-    static const xpu_ending ways[] = {{XPU_COMBINE_ADD, XPU_EPILOGUE_RELU, {0}},
-                                      {XPU_COMBINE_NONE, XPU_EPILOGUE_CLAMP, {-0.5, 1.5}},
-                                      {XPU_COMBINE_SUB, XPU_EPILOGUE_LEAKY_RELU, {0.5}},
-                                      {XPU_COMBINE_MUL, XPU_EPILOGUE_ABS, {0}}};
+    static const xpu_post_ops ways[] = {{XPU_COMBINE_ADD, XPU_EPILOGUE_RELU, {0}},
+                                        {XPU_COMBINE_NONE, XPU_EPILOGUE_CLAMP, {-0.5, 1.5}},
+                                        {XPU_COMBINE_SUB, XPU_EPILOGUE_LEAKY_RELU, {0.5}},
+                                        {XPU_COMBINE_MUL, XPU_EPILOGUE_ABS, {0}}};
     for (int i = 0; i < CASES; i++) {
         problem p = cases[i].p;
         purpose kind = cases[i].purpose;
         if (kind < ENDED_BY_TILES || kind > ENDED_PLAIN) continue;
         if (by_fma && kind != ENDED_PLAIN) p.dtype = XPU_FLOAT32;
         if (by_fma && kind == ENDED_PLAIN) kind = ENDED_BY_TILES;
-        SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), tile_of(&p)));
+        SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index("matrix_tile"), tile_of(&p)));
         for (int way = 0; way < 4; way++) {
-            const xpu_ending *const e = &ways[(way + i) % 4];
+            const xpu_post_ops *const e = &ways[(way + i) % 4];
             if (is_left_out((size_t)(i + way))) continue;
             const bool in_place = way % 2 == 0 && e->combine != XPU_COMBINE_NONE;
             const bool transposed = way > 1;
@@ -451,10 +452,10 @@ static bool lies_evenly(const memory *x, int dims, int first, bool in_order) {
 
 /* Gradients of images of few channels, and what they end in. */
 static void few_channels(void **unused) {
-    static const xpu_ending ways[] = {{XPU_COMBINE_ADD, XPU_EPILOGUE_RELU, {0}},
-                                      {XPU_COMBINE_NONE, XPU_EPILOGUE_CLAMP, {-0.5, 1.5}}};
+    static const xpu_post_ops ways[] = {{XPU_COMBINE_ADD, XPU_EPILOGUE_RELU, {0}},
+                                        {XPU_COMBINE_NONE, XPU_EPILOGUE_CLAMP, {-0.5, 1.5}}};
     if (!by_fma) return;
-    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), 1 << 20));
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index("matrix_tile"), 1 << 20));
     for (int i = 0; i < CASES; i++) {
         const problem *const p = &cases[i].p;
         if ((cases[i].purpose != BY_FEW && cases[i].purpose != BY_PATCHES) || is_left_out((size_t)i))
@@ -487,7 +488,7 @@ static void choice(void **unused) {
         const bool large = cases[i].purpose == LARGE;
         if (!large && cases[i].purpose != SMALL) continue;
         for (int pinned = 0; pinned < 2; pinned++) {
-            SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), pinned ? tile_of(p) : 1 << 20));
+            SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index("matrix_tile"), pinned ? tile_of(p) : 1 << 20));
             operands o;
             set(p, &o);
             const int tiles_before = of_y, others_before = plain + by_patches;
@@ -513,7 +514,7 @@ static void long_sums(void **unused) {
 /* Images' gradient of w: few results of as many products as there are pixels. Each sum's slices are added up
  * by several work-items. x, whose pixels have few channels, is packed by one each. */
 static void many_slices(void **unused) {
-    const int number = xpu_tuning_number("matrix_slices");
+    const int number = xpu_tuning_index("matrix_split_k");
     SUCCEEDS(xpu_tuning_set(0, number, 130));
     for (int i = 0; i < CASES; i++) {
         if (cases[i].purpose != LONG_SUMS) continue;
@@ -530,7 +531,7 @@ static void spread_source(void **unused) {
         problem p = cases[i].p;
         if (cases[i].purpose != SPREAD) continue;
         if (by_fma) p.dtype = XPU_FLOAT32;
-        SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), tile_of(&p)));
+        SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index("matrix_tile"), tile_of(&p)));
         operands o;
         set(&p, &o);
         SUCCEEDS(xpu_conv_backward(stream, &o.conv, &o.y.tensor, &o.x.tensor, &o.w.tensor, NULL, &o.w.tensor,
@@ -564,7 +565,7 @@ static void pixels_as_they_lie(void **unused) {
         problem p = all[i].p;
         if (is_left_out(i)) continue;
         if (by_fma) p.dtype = i == 2 ? XPU_FLOAT64 : i == 1 ? XPU_FLOAT16 : XPU_FLOAT32;
-        SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), tile_of(&p)));
+        SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index("matrix_tile"), tile_of(&p)));
         operands o;
         set(&p, &o);
         packs = 0;
@@ -572,7 +573,7 @@ static void pixels_as_they_lie(void **unused) {
                                    NULL));
         compare(&p, "gradient of w", &o.w, o.to_w, o.sums[1]);
         drop_all(&o);
-        assert_int_equal(packs, all[i].whole[by_fma] && !by_blocks && !by_squares ? 1 : 2);
+        assert_int_equal(packs, all[i].whole[by_fma] && !by_blocks && !by_xmx8 ? 1 : 2);
         try_problem(&p);
     }
 }
@@ -580,7 +581,7 @@ static void pixels_as_they_lie(void **unused) {
 /* 3 x 3 taps with fewer multiplications, which small numbers' sums are still exact by: in all layouts, with
  * windows that reach over every edge. Of others nothing is transformed. */
 static void transformed(void **unused) {
-    const int number = xpu_tuning_number("conv_winograd"), tile = xpu_tuning_number("matrix_tile");
+    const int number = xpu_tuning_index("conv_winograd"), tile = xpu_tuning_index("matrix_tile");
     SUCCEEDS(xpu_tuning_set(0, tile, 1 << 20));
     for (int i = 0; i < 40 + extra / 4 && by_fma; i++) {
         static const layout layouts[] = {CHANNELS_FIRST, CHANNELS_LAST, ANY_LAYOUT};
@@ -630,7 +631,7 @@ static xpu_status give_back(void *memory, void *unused) { return xpu_free(memory
 
 /* Where there is no memory for planes the tiles do it, which want less. */
 static void transforms_lack_memory(void **unused) {
-    const int number = xpu_tuning_number("conv_winograd"), tile = xpu_tuning_number("matrix_tile");
+    const int number = xpu_tuning_index("conv_winograd"), tile = xpu_tuning_index("matrix_tile");
     size_t most = 40000;
     const xpu_workspace_source source = {take_little, give_back, &most};
     problem p = {.dtype = XPU_FLOAT32,
@@ -667,7 +668,7 @@ static void too_long(void **unused) {
 
 /* The first images by a launch of their own, and then the others. */
 static void two_launches(void **unused) {
-    const int number = xpu_tuning_number("conv_images");
+    const int number = xpu_tuning_index("conv_images");
     for (int i = 0; i < 4 && !by_none; i++) {
         problem p = {i % 2 && !by_fma ? XPU_FLOAT16 : XPU_BFLOAT16,
                      7,

@@ -105,7 +105,7 @@ static void assertions_are_reported_with_their_text(void **state) {
 }
 
 int main(void) {
-    setenv("OPENXPU_LATE_FAULTS", "1", 1);
+    setenv("OPENXPU_DEFERRED_ERRORS", "1", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_next_wait_reports_once),
         cmocka_unit_test(a_blocking_copy_reports_and_copies),

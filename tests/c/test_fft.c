@@ -48,9 +48,9 @@ static double get(const void *memory, xpu_dtype dtype, int64_t at) {
 /* [ROWS, n, COLUMNS] along dimension 1, two numbers apart in `in`, with dimensions the other way round in
  * `out`. */
 static void try_length(int n, xpu_dtype dtype, xpu_fft_kind kind, bool inverse) {
-    const int half = n / 2 + 1, given = kind == XPU_FFT_TO_REAL ? half : n;
-    const int made = kind == XPU_FFT_FROM_REAL ? half : n;
-    const int read = kind == XPU_FFT_FROM_REAL ? 1 : 2, written = kind == XPU_FFT_TO_REAL ? 1 : 2;
+    const int half = n / 2 + 1, given = kind == XPU_FFT_C2R ? half : n;
+    const int made = kind == XPU_FFT_R2C ? half : n;
+    const int read = kind == XPU_FFT_R2C ? 1 : 2, written = kind == XPU_FFT_C2R ? 1 : 2;
     const int64_t in_size[] = {ROWS, given, COLUMNS}, in_stride[] = {2 * given * COLUMNS, 2 * COLUMNS, 2};
     const int64_t out_size[] = {ROWS, made, COLUMNS}, out_stride[] = {1, ROWS, ROWS * made};
     const size_t size = xpu_dtype_size(dtype), in_bytes = (size_t)(2 * ROWS * given * COLUMNS * read) * size;
@@ -67,7 +67,7 @@ static void try_length(int n, xpu_dtype dtype, xpu_fft_kind kind, bool inverse) 
                 if (read == 2) put(in, dtype, at * 2 + 1, b);
                 double complex *row = x + (size_t)(r * n * COLUMNS + c);
                 row[j * COLUMNS] = read == 2 ? a + b * I : a;
-                if (kind != XPU_FFT_TO_REAL) continue;
+                if (kind != XPU_FFT_C2R) continue;
                 if (j == 0 || 2 * j == n)
                     row[j * COLUMNS] = a;
                 else
@@ -158,11 +158,11 @@ static void what_is_refused(void **state) {
     args.out.size = half;
     assert_int_equal(xpu_fft(stream, &args), XPU_ERROR_INVALID_ARGUMENT);
     args = right;
-    args.kind = XPU_FFT_FROM_REAL;
+    args.kind = XPU_FFT_R2C;
     args.out.size = less;
     assert_int_equal(xpu_fft(stream, &args), XPU_ERROR_INVALID_ARGUMENT);
     args = right;
-    args.kind = XPU_FFT_TO_REAL;
+    args.kind = XPU_FFT_C2R;
     args.in.size = less;
     assert_int_equal(xpu_fft(stream, &args), XPU_ERROR_INVALID_ARGUMENT);
     args = right;

@@ -26,13 +26,13 @@ static size_t groups;    /* work-groups of the last launch of the former */
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix"))
         by_units++, groups = work->range->groups[0];
-    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_vector")) by_vectors++;
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemv")) by_vectors++;
 }
 
 /* What decides the kernel. */
 typedef struct kind {
     int tile;
-    bool a_k_fast, b_k_fast, out_turned;
+    bool a_k_major, b_k_major, out_turned;
     int a_align, b_align; /* elements */
     xpu_dtype dtype;
     xpu_epilogue epilogue;
@@ -114,12 +114,12 @@ static void drop_scales(scales *s) {
 
 static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int64_t k, bool with_c,
                         bool is_bias) {
-    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), w->tile));
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index("matrix_tile"), w->tile));
     const bool is_narrow = w->operand != 0, is_scaled = is_narrow && w->dtype != XPU_INT32;
     const xpu_dtype operand = is_narrow ? w->operand : w->dtype;
     full_range = is_narrow && !is_scaled;
-    memory a = make(operand, batch, m, k, !w->a_k_fast, w->a_align, step);
-    memory b = make(operand, batch, k, n, w->b_k_fast, w->b_align, step);
+    memory a = make(operand, batch, m, k, !w->a_k_major, w->a_align, step);
+    memory b = make(operand, batch, k, n, w->b_k_major, w->b_align, step);
     memory c = make(w->dtype, batch, m, n, false, w->b_align, 1);
     memory out = make(w->dtype, batch, m, n, w->out_turned, w->a_align, 1);
     memory other = make(w->dtype, batch, m, n, w->out_turned, w->b_align, 1);
@@ -148,20 +148,20 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
     if (combine) args.other = other.matrix;
     if (combine && is_bias) args.other.column_stride = other.matrix.column_stride = 0;
     scales row = make_scales(batch, m), column = make_scales(batch, n);
-    xpu_quantized left_of = {.dtype = operand}, right_of = left_of;
+    xpu_quant_params left_of = {.dtype = operand}, right_of = left_of;
     if (is_scaled) {
-        left_of = (xpu_quantized){.dtype = operand,
-                                  .scale_dtype = XPU_FLOAT32,
-                                  .scale = row.device,
-                                  .group_rows = row.step != 0,
-                                  .scale_batch_stride = row.apart,
-                                  .scale_row_stride = row.step};
-        right_of = (xpu_quantized){.dtype = operand,
-                                   .scale_dtype = XPU_FLOAT32,
-                                   .scale = column.device,
-                                   .group_columns = column.step != 0,
-                                   .scale_batch_stride = column.apart,
-                                   .scale_column_stride = column.step};
+        left_of = (xpu_quant_params){.dtype = operand,
+                                     .scale_dtype = XPU_FLOAT32,
+                                     .scale = row.device,
+                                     .group_rows = row.step != 0,
+                                     .scale_batch_stride = row.apart,
+                                     .scale_row_stride = row.step};
+        right_of = (xpu_quant_params){.dtype = operand,
+                                      .scale_dtype = XPU_FLOAT32,
+                                      .scale = column.device,
+                                      .group_columns = column.step != 0,
+                                      .scale_batch_stride = column.apart,
+                                      .scale_column_stride = column.step};
     }
     SUCCEEDS(is_narrow ? xpu_gemm_quantized(stream, &args, &left_of, &right_of)
              : tf32    ? xpu_gemm_tf32(stream, &args)
@@ -266,13 +266,13 @@ static void all_tiles_and_layouts(void **unused) {
         {30, true, true, false, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_RELU, 0, 0},
         {30, true, true, true, 16, 16, XPU_INT32, XPU_EPILOGUE_NONE, 0, XPU_INT8},
     };
-    for (size_t i = 0; i < sizeof square_kinds / sizeof *square_kinds && by_squares; i++) {
+    for (size_t i = 0; i < sizeof square_kinds / sizeof *square_kinds && by_xmx8; i++) {
         const int before = by_units;
         try_sizes(&square_kinds[i]);
         try_problem(&square_kinds[i], 1, 300, 170, 104, true, false); /* all teams of the largest tiles */
         assert_int_equal(by_units - before, 7);
     }
-    if (by_blocks || by_fma || by_squares) return;
+    if (by_blocks || by_fma || by_xmx8) return;
     static const kind kinds[] = {
         {0, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
         {1, true, false, true, 8, 8, XPU_FLOAT16, XPU_EPILOGUE_NONE, MULTIPLIED, 0},
@@ -316,7 +316,7 @@ static void all_tiles_without_units(void **unused) {
 static void all_alignments(void **unused) {
     const kind other = {8, true, false, false, 8, 4, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0};
     if (by_fma) return;
-    if (by_blocks || by_squares) { /* the plain kernel's */
+    if (by_blocks || by_xmx8) { /* the plain kernel's */
         try_block_sizes(&other);
         return;
     }
@@ -334,14 +334,14 @@ static void all_alignments(void **unused) {
 
 /* Operands that are copied first: steps in both dimensions, lines that aren't aligned. */
 static void packed_operands(void **unused) {
-    const int tile = by_fma ? 20 : by_blocks ? 10 : by_squares ? 24 : 6;
+    const int tile = by_fma ? 20 : by_blocks ? 10 : by_xmx8 ? 24 : 6;
     const xpu_dtype dtype = by_fma ? XPU_FLOAT32 : XPU_BFLOAT16;
     const kind kinds[] = {
         {tile, true, false, false, 1, 8, dtype, XPU_EPILOGUE_NONE, 0, 0},
         {tile, false, false, false, 32, 32, dtype, XPU_EPILOGUE_NONE, 0, 0},
         {tile, false, true, true, 3, 1, dtype, XPU_EPILOGUE_RELU, 0, 0},
     };
-    const int number = xpu_tuning_number("packed_product");
+    const int number = xpu_tuning_index("packed_product");
     const int64_t before_it = xpu_tuning_value(0, number);
     SUCCEEDS(xpu_tuning_set(0, number, 0));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -384,7 +384,7 @@ static void bytes(void **unused) {
     const bool by_ptx_too = !by_blocks && !by_fma;
     const kind *kinds = by_blocks ? by_xmx : by_fma ? by_hand : by_ptx;
     const int count = by_blocks ? 4 : by_fma ? 5 : 8;
-    for (int i = 0; i < count && !by_squares; i++) {
+    for (int i = 0; i < count && !by_xmx8; i++) {
         const int before = by_units;
         if (is_left_out((size_t)i)) continue;
         static const int64_t sizes[][4] = {
@@ -418,7 +418,7 @@ static void rounded_to_tf32(void **unused) {
         {11, true, false, false, 16, 16, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
     };
     tf32 = true;
-    for (size_t i = 0; i < 4 && !by_fma && !by_squares; i++) {
+    for (size_t i = 0; i < 4 && !by_fma && !by_xmx8; i++) {
         const int before = by_units;
         if (is_left_out(i)) continue;
         if (by_blocks)
@@ -455,21 +455,21 @@ static void what_tf32_loses(void **unused) {
     for (int i = 0; i < 3; i++) SUCCEEDS(xpu_malloc(stream, sizeof a, &device[i]));
     SUCCEEDS(xpu_memcpy(stream, device[0], a, sizeof a, true));
     SUCCEEDS(xpu_memcpy(stream, device[1], b, sizeof b, true));
-    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"), by_blocks ? 10 : 5));
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index("matrix_tile"), by_blocks ? 10 : 5));
     const xpu_gemm_args args = square(SIZE, device[0], device[1], device[2]);
     for (int rough = 0; rough < 2; rough++) {
         SUCCEEDS(rough ? xpu_gemm_tf32(stream, &args) : xpu_gemm(stream, &args));
         SUCCEEDS(xpu_memcpy(stream, out, device[2], sizeof out, true));
-        const bool loses = rough && !by_fma && !by_squares;
-        const float rounded_up = 1 + ldexpf(1, -10);
+        const bool loses = rough && !by_fma && !by_xmx8;
+        const float align_up = 1 + ldexpf(1, -10);
         assert_true(isnan(out[3 * SIZE + 3]));
-        assert_true(out[0] == (!loses ? a[0] : by_blocks ? 1 : rounded_up));
+        assert_true(out[0] == (!loses ? a[0] : by_blocks ? 1 : align_up));
         assert_true(out[5 * SIZE + 5] == (loses ? -1 : a[5 * SIZE + 5]));
     }
     for (int i = 0; i < 3; i++) SUCCEEDS(xpu_free(device[i]));
 }
 
-static double ending_of(const xpu_gemm_args *end, double v, double other) {
+static double post_ops_of(const xpu_gemm_args *end, double v, double other) {
     switch (end->combine) {
     case XPU_COMBINE_ADD: v += other; break;
     case XPU_COMBINE_SUB: v -= other; break;
@@ -520,12 +520,12 @@ static void endings(void **unused) {
         for (int alone = 0; alone < 2; alone++) {
             args.epilogue = (xpu_epilogue)(which <= XPU_EPILOGUE_ABS ? which : XPU_EPILOGUE_RELU);
             args.combine = (xpu_combine)(which <= XPU_EPILOGUE_ABS ? 0 : which - XPU_EPILOGUE_ABS);
-            const xpu_ending ending = {args.combine, args.epilogue, {-0.25, 3}};
+            const xpu_post_ops ending = {args.combine, args.epilogue, {-0.25, 3}};
             SUCCEEDS(alone ? xpu_memcpy(stream, device[3], a, sizeof a, true) : xpu_gemm(stream, &args));
-            if (alone) SUCCEEDS(xpu_ending_apply(stream, &ending, &y, &x));
+            if (alone) SUCCEEDS(xpu_post_ops_apply(stream, &ending, &y, &x));
             SUCCEEDS(xpu_memcpy(stream, out, device[3], sizeof out, true));
             for (int i = 0; i < SIZE * SIZE; i++) {
-                const double want = ending_of(&args, a[i], other[i]);
+                const double want = post_ops_of(&args, a[i], other[i]);
                 if (!(fabs(out[i] - want) <= 2e-6 + 2e-6 * fabs(want)))
                     fail_msg("epilogue %d, combination %d of %g and %g: %g, not %g", args.epilogue,
                              args.combine, (double)a[i], (double)other[i], (double)out[i], want);
@@ -604,12 +604,12 @@ static void one_column(void **unused) {
 
 /* Of tiles of 32 x 32, so that long sums are cut into slices. */
 static kind of_few_results(int extras) {
-    return (kind){by_blocks    ? 10
-                  : by_fma     ? 16
-                  : by_squares ? 25
-                               : 6,
+    return (kind){by_blocks ? 10
+                  : by_fma  ? 16
+                  : by_xmx8 ? 25
+                            : 6,
                   true,
-                  by_squares,
+                  by_xmx8,
                   false,
                   32,
                   32,
@@ -624,7 +624,7 @@ static void long_sums(void **unused) {
     const kind w = of_few_results(ADDED);
     try_problem(&w, 1, 9, 32, 2050, true, true);
     try_problem(&w, 2, 30, 10, 1030, false, false);
-    const int number = xpu_tuning_number("matrix_slices");
+    const int number = xpu_tuning_index("matrix_split_k");
     for (int i = 0; i < 2; i++) { /* several work-items add up the slices of a sum */
         const int64_t slices = i == 0 ? 40 : 130;
         SUCCEEDS(xpu_tuning_set(0, number, slices));
@@ -654,10 +654,10 @@ static void no_empty_slices(void **unused) {
 
 /* Rates that were measured go before the table's: each tile in turn is the fastest by far. */
 enum { M = 140, N = 290, NO_TILE = 1 << 20 };
-static size_t groups_of_product(xpu_dtype dtype, bool b_k_fast) {
+static size_t groups_of_product(xpu_dtype dtype, bool b_k_major) {
     const kind w = {.tile = NO_TILE,
-                    .a_k_fast = true,
-                    .b_k_fast = b_k_fast,
+                    .a_k_major = true,
+                    .b_k_major = b_k_major,
                     .a_align = 64,
                     .b_align = 64,
                     .dtype = dtype == XPU_INT8 ? XPU_INT32 : dtype,
@@ -672,8 +672,8 @@ static void set_rates(xpu_dtype dtype, int along_k, int fastest) {
     for (int i = 0; i < xpu_tile_count(); i++) {
         xpu_tile tile;
         SUCCEEDS(xpu_tile_get(0, dtype, false, i, &tile));
-        if (!tile.is_candidate || tile.rate_number[along_k] < 0) continue;
-        SUCCEEDS(xpu_tuning_set(0, tile.rate_number[along_k], i == fastest ? INT64_C(1) << 40 : 1));
+        if (!tile.is_candidate || tile.rate_index[along_k] < 0) continue;
+        SUCCEEDS(xpu_tuning_set(0, tile.rate_index[along_k], i == fastest ? INT64_C(1) << 40 : 1));
         SUCCEEDS(xpu_tile_get(0, dtype, false, i, &tile));
         assert_true(tile.rate[along_k] == (i == fastest ? 0x1p40 : 1));
     }
@@ -711,14 +711,14 @@ static void measured_rates(void **unused) {
         SUCCEEDS(xpu_tuning_get(0, xpu_tuning_count() + i, &tuning));
         assert_string_equal(tuning.source, "table");
         assert_int_equal(tuning.value, 0);
-        assert_int_equal(xpu_tuning_number(tuning.name), xpu_tuning_count() + i); /* names differ */
+        assert_int_equal(xpu_tuning_index(tuning.name), xpu_tuning_count() + i); /* names differ */
     }
 }
 
 /* Where the largest tile would give each compute unit one small work-group that waits for both operands, it
  * gets two of half of that: NVIDIA's units, both along k. */
 static void two_small_groups(void **unused) {
-    if (by_blocks || by_fma || by_squares) return;
+    if (by_blocks || by_fma || by_xmx8) return;
     const xpu_device_properties *properties;
     SUCCEEDS(xpu_device_get_properties(0, &properties));
     const int64_t units = (int64_t)properties->gpu_subslice_count;
@@ -770,12 +770,12 @@ static void whatever_comes(void **unused) {
     kind w = {0};
     for (int i = 0; i < extra; i++) {
         if (i % 25 == 0) /* a new kernel takes seconds to build */
-            w = (kind){.tile = (int)(by_fma       ? pick(12, 22)
-                                     : by_blocks  ? block_tiles[pick(0, 4)]
-                                     : by_squares ? square_tiles[pick(0, 5)]
-                                                  : pick(0, 7)),
-                       .a_k_fast = pick(0, 1),
-                       .b_k_fast = pick(0, 1),
+            w = (kind){.tile = (int)(by_fma      ? pick(12, 22)
+                                     : by_blocks ? block_tiles[pick(0, 4)]
+                                     : by_xmx8   ? square_tiles[pick(0, 5)]
+                                                 : pick(0, 7)),
+                       .a_k_major = pick(0, 1),
+                       .b_k_major = pick(0, 1),
                        .out_turned = pick(0, 1),
                        .a_align = by_blocks ? 32 : aligns[pick(0, 5)],
                        .b_align = by_blocks ? 32 : aligns[pick(0, 5)],
@@ -790,18 +790,18 @@ static void whatever_comes(void **unused) {
             if (by_blocks) w.a_align = w.b_align = 64;
             if (!by_blocks) w.a_align = 2 * aligns[pick(0, 5)], w.b_align = 2 * aligns[pick(0, 5)];
         }
-        if (i % 25 == 0 && by_squares && pick(0, 3)) {
-            w.a_k_fast = w.b_k_fast = true;
+        if (i % 25 == 0 && by_xmx8 && pick(0, 3)) {
+            w.a_k_major = w.b_k_major = true;
             w.a_align = w.b_align = 16;
         }
-        if (i % 25 == 0 && !w.operand && !by_fma && !by_squares) {
+        if (i % 25 == 0 && !w.operand && !by_fma && !by_xmx8) {
             tf32 = pick(0, 3) == 0;
             if (tf32) w.dtype = XPU_FLOAT32;
         }
         if (is_complex(w.dtype) || is_integer(w.dtype)) w.epilogue = XPU_EPILOGUE_NONE, w.extras = 0;
         if (is_complex(w.dtype)) w.extras = (int)pick(0, 3);
         step = pick(0, 9) ? 1 : 2;
-        SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("packed_product"), pick(0, 1) ? 0 : 1 << 30));
+        SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index("packed_product"), pick(0, 1) ? 0 : 1 << 30));
         try_problem(&w, pick(1, 3), pick(2, 300), pick(2, 300), pick(0, 9) ? pick(0, 300) : pick(300, 3000),
                     pick(0, 1), pick(0, 1));
     }

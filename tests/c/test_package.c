@@ -477,13 +477,13 @@ static void several_kinds_of_devices(void **state) {
     size_t sizes[4];
     char *bytes[] = {image_bytes(&twice, &sizes[0]), image_bytes(&foreign, &sizes[1]),
                      image_bytes(&offline, &sizes[2]), image_bytes(&broken, &sizes[3])};
-    xpu_package_piece images[4];
+    xpu_package_chunk images[4];
     int64_t at[4], next = 0;
     for (int i = 0; i < 4; i++) {
-        images[i] = (xpu_package_piece){bytes[i], sizes[i]};
+        images[i] = (xpu_package_chunk){bytes[i], sizes[i]};
         at[i] = next, next += ((int64_t)sizes[i] + 7) / 8 * 8;
     }
-    const xpu_package_piece weights = {w, sizeof w};
+    const xpu_package_chunk weights = {w, sizeof w};
     /* the other's alone; both; with a binary; with a broken one; that, and one with the binary */
     for (int with = 0; with < 5; with++) {
         int64_t words[3 * WORDS + 4] = {with == 4 ? 3 : with ? 2 : 1};

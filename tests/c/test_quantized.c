@@ -13,7 +13,7 @@
 #include "xpu/ops/tiles.h"
 #include "xpu/tuning.h"
 
-static bool as_read; /* lay B out so that it can be multiplied as it is read; by Intel's units of 16 lanes at
+static bool as_read; /* lay B out so that it can be multiplied as it is read; by Intel's XMX with SIMD16 at
                         multiples of 64 bytes */
 static bool nibbles; /* … in 4 bits, by groups of 128 or one, as processors read sixteen dwords */
 static enum { NO_TILES, OF_ROWS, OF_COLUMNS } tiles; /* scales lie in tiles of such lines */
@@ -21,9 +21,9 @@ static int by_few, by_few_host, by_few_units, by_numbers, by_units, by_bytes;
 static size_t of_units; /* work-groups of the last launch by units */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
-    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_few ")) by_few++;
-    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_few_host")) by_few_host++;
-    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_few_units")) by_few_units++;
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_small_m ")) by_few++;
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_small_m_host")) by_few_host++;
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_small_m_mma")) by_few_units++;
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "dequantize")) by_numbers++;
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix") && strstr(work->name, " x "))
         by_units++, of_units = work->range->groups[0];
@@ -69,7 +69,7 @@ static unsigned some_element(xpu_dtype dtype) {
 typedef struct operand {
     memory data, scale, zero;
     xpu_matrix matrix;
-    xpu_quantized q;
+    xpu_quant_params q;
     double *number; /* [batch][rows][columns] */
 } operand;
 
@@ -118,7 +118,7 @@ static operand make(xpu_dtype dtype, bool quantized, int64_t batch, int64_t rows
                                        XPU_FLOAT8_E4M3FN};
     static const xpu_dtype zeros[] = {XPU_INT8, XPU_UINT8, XPU_INT32, XPU_BFLOAT16, XPU_FLOAT32, XPU_INT16};
     static const int64_t sizes[] = {0, 1, 8, 16, 32, 128, 5, 0};
-    xpu_quantized *q = &o.q;
+    xpu_quant_params *q = &o.q;
     q->dtype = dtype;
     if (quantized) {
         const bool integers =
@@ -131,7 +131,7 @@ static operand make(xpu_dtype dtype, bool quantized, int64_t batch, int64_t rows
         q->group_columns = sizes[pick(0, 7)];
         q->scale_dtype = scales[pick(0, 4)], q->zero_dtype = zeros[pick(0, 5)];
         q->zero_is_added = pick(0, 2) == 0;
-        q->middle = integers && pick(0, 1) ? 8 : 0;
+        q->zero_offset = integers && pick(0, 1) ? 8 : 0;
         if (tiles) {
             int64_t *const along = tiles == OF_ROWS ? &q->group_columns : &q->group_rows;
             *(tiles == OF_ROWS ? &q->group_rows : &q->group_columns) = 1;
@@ -146,7 +146,7 @@ static operand make(xpu_dtype dtype, bool quantized, int64_t batch, int64_t rows
         o.scale = memory_of((size_t)(batch * each_scales) * part_size(q->scale_dtype));
         o.zero = memory_of((size_t)(batch * r * c) * part_size(q->zero_dtype));
         q->scale = with_scale ? o.scale.device : NULL, q->zero = with_zero ? o.zero.device : NULL;
-        q->scale_is_tiled = tiles != NO_TILES;
+        q->scale_is_swizzled = tiles != NO_TILES;
         q->zero_batch_stride = batch > 1 && pick(0, 1) ? r * c : 0;
         q->scale_batch_stride = q->zero_batch_stride ? each_scales : 0;
         q->scale_row_stride = scale_turned ? 1 : c, q->scale_column_stride = scale_turned ? r : 1;
@@ -190,7 +190,7 @@ static operand make(xpu_dtype dtype, bool quantized, int64_t batch, int64_t rows
                                               : gr * q->scale_row_stride + gc * q->scale_column_stride;
                     const double s = with_scale ? scale[b * q->scale_batch_stride + place] : 1;
                     const double z = with_zero ? zero[b * q->zero_batch_stride + gr * c + gc] : 0;
-                    const double e = element_value(dtype, raw) - q->middle;
+                    const double e = element_value(dtype, raw) - q->zero_offset;
                     o.number[(b * rows + i) * columns + j] = q->zero_is_added ? e * s + z : (e - z) * s;
                 }
         free(scale), free(zero);
@@ -239,7 +239,7 @@ static bool have_all_some(void) {
 }
 
 static void tune(const char *name, int64_t value) {
-    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number(name), value));
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index(name), value));
 }
 
 /* The tile of Intel's units whose teams make B's numbers for each other. */
@@ -279,7 +279,7 @@ static void products_of_whatever_comes(void **unused) {
         const bool a_too = !as_read && pick(0, 1), b_too = !a_too || pick(0, 1);
         const bool shared = blocks && i % 3 == 0, in_parts = !as_read && b_too && i % 3 == 0;
         if (by_xmx) tune("matrix_tile", shared ? shared_tile() : 1 << 20);
-        tune("quantized_written", in_parts ? 1 : 1 << 26);
+        tune("quantized_workspace", in_parts ? 1 : 1 << 26);
         const int64_t batch = pick(0, 2) ? 1 : pick(2, 3), m = by_ptx                  ? pick(1, 40)
                                                                : shared && pick(0, 1)  ? pick(257, 530)
                                                                : blocks                ? pick(3, 40)
@@ -345,7 +345,7 @@ static void products_of_whatever_comes(void **unused) {
         drop_operand(&a), drop_operand(&b), drop_operand(&c), drop(&out);
     }
     nibbles = false;
-    tune("matrix_tile", 1 << 20), tune("quantized_written", 1 << 26);
+    tune("matrix_tile", 1 << 20), tune("quantized_workspace", 1 << 26);
     assert_true(by_ptx || by_xmx || problems < 20 || in_several_parts > 0); /* who seldom write any down */
     print_message(
         "%d problems: %d launches read the elements, %d of them by units, %d of a few rows; %d wrote numbers "
@@ -379,13 +379,13 @@ static void what_units_do_not_read(void **unused) {
         for (int j = 0; j < 1024; j++) ((float *)scale.host)[j] = j % 2 ? 2 : 0.5f;
         send(&a, 4096), send(&b, 4096), send(&scale, 4096);
         const int64_t groups = groups_of(all[i].k, all[i].group), n = all[i].n;
-        const xpu_quantized q = {.dtype = XPU_INT8,
-                                 .scale_dtype = XPU_FLOAT32,
-                                 .scale = scale.device,
-                                 .group_rows = all[i].group,
-                                 .group_columns = 1,
-                                 .scale_row_stride = n,
-                                 .scale_column_stride = 1};
+        const xpu_quant_params q = {.dtype = XPU_INT8,
+                                    .scale_dtype = XPU_FLOAT32,
+                                    .scale = scale.device,
+                                    .group_rows = all[i].group,
+                                    .group_columns = 1,
+                                    .scale_row_stride = n,
+                                    .scale_column_stride = 1};
         const xpu_gemm_args args = {
             .dtype = XPU_FLOAT16,
             .batch = 1,
@@ -438,16 +438,16 @@ static void sums_have_the_scales(void **unused) {
             for (int j = 0; j < N * K; j++) b.host[j] = (uint8_t)some_element(XPU_FLOAT8_E4M3FN);
             for (int j = 0; j < M + N; j++) ((float *)scale.host)[j] = (float)pick(1000, 9999) * 0x1p-20f;
             send(&a, M * K * 2), send(&b, N * K), send(&scale, M * 4 + N * 4);
-            const xpu_quantized qa = {.dtype = XPU_FLOAT8_E4M3FN,
-                                      .scale_dtype = XPU_FLOAT32,
-                                      .scale = scale.device,
-                                      .group_rows = 1,
-                                      .scale_row_stride = 1};
-            const xpu_quantized qb = {.dtype = XPU_FLOAT8_E4M3FN,
-                                      .scale_dtype = XPU_FLOAT32,
-                                      .scale = (float *)scale.device + M,
-                                      .group_columns = 1,
-                                      .scale_column_stride = 1};
+            const xpu_quant_params qa = {.dtype = XPU_FLOAT8_E4M3FN,
+                                         .scale_dtype = XPU_FLOAT32,
+                                         .scale = scale.device,
+                                         .group_rows = 1,
+                                         .scale_row_stride = 1};
+            const xpu_quant_params qb = {.dtype = XPU_FLOAT8_E4M3FN,
+                                         .scale_dtype = XPU_FLOAT32,
+                                         .scale = (float *)scale.device + M,
+                                         .group_columns = 1,
+                                         .scale_column_stride = 1};
             const xpu_gemm_args args = args_of(dtype, m, N, K, K, &a, &b, &out);
             const int before = by_numbers, lines = by_few_units;
             SUCCEEDS(xpu_gemm_quantized(stream, &args, both ? &qa : NULL, &qb));
@@ -486,7 +486,7 @@ static void nan_of_float8(void **unused) {
         for (int j = 0; j < N * 192; j++) b.host[j] = (uint8_t)(j % 64); /* which are positive numbers */
         b.host[5 * 192 + 37] = 0x7f, b.host[39 * 192 + 159] = 0xff;
         send(&a, M * 192 * 2), send(&b, (size_t)N * 192);
-        const xpu_quantized q = {.dtype = of[i / 2 % 2]};
+        const xpu_quant_params q = {.dtype = of[i / 2 % 2]};
         const xpu_gemm_args args = args_of(dtype, m, N, K, 192, &a, &b, &out);
         const int before = by_units + by_few_units;
         SUCCEEDS(xpu_gemm_quantized(stream, &args, NULL, &q));
@@ -508,7 +508,7 @@ static void every_zero_point(void **unused) {
     enum { N = 256, K = 128, GROUP = 64 };
     static const struct {
         xpu_dtype dtype, elements;
-        int middle;
+        int zero_offset;
     } all[] = {
         {XPU_BFLOAT16, XPU_INT4, 0},    {XPU_BFLOAT16, XPU_UINT4, 0},   {XPU_FLOAT16, XPU_INT4, 0},
         {XPU_FLOAT16, XPU_UINT4, 0},    {XPU_BFLOAT16, XPU_INT4, 128},  {XPU_BFLOAT16, XPU_UINT4, 128},
@@ -522,18 +522,18 @@ static void every_zero_point(void **unused) {
         for (int j = 0; j < 2 * N; j++) put_number(dtype, scale.host, j, j % 3 ? 0.5 : -2);
         for (int j = 0; j < 2 * N; j++) zero.host[j] = (uint8_t)(j / N ? 255 - j % N : j);
         send(&a, K * K * 2), send(&b, N * K / 2), send(&scale, 2 * N * 2), send(&zero, 2 * N);
-        const xpu_quantized q = {.dtype = all[i].elements,
-                                 .middle = all[i].middle,
-                                 .scale_dtype = dtype,
-                                 .scale = scale.device,
-                                 .group_rows = GROUP,
-                                 .group_columns = 1,
-                                 .scale_row_stride = N,
-                                 .scale_column_stride = 1,
-                                 .zero_dtype = XPU_INT8,
-                                 .zero = all[i].middle ? NULL : zero.device,
-                                 .zero_row_stride = N,
-                                 .zero_column_stride = 1};
+        const xpu_quant_params q = {.dtype = all[i].elements,
+                                    .zero_offset = all[i].zero_offset,
+                                    .scale_dtype = dtype,
+                                    .scale = scale.device,
+                                    .group_rows = GROUP,
+                                    .group_columns = 1,
+                                    .scale_row_stride = N,
+                                    .scale_column_stride = 1,
+                                    .zero_dtype = XPU_INT8,
+                                    .zero = all[i].zero_offset ? NULL : zero.device,
+                                    .zero_row_stride = N,
+                                    .zero_column_stride = 1};
         const xpu_gemm_args args = args_of(dtype, K, N, K, K, &a, &b, &out);
         const int before = by_units;
         SUCCEEDS(xpu_gemm_quantized(stream, &args, NULL, &q));
@@ -544,7 +544,7 @@ static void every_zero_point(void **unused) {
                 const int at = n * K + k, group = k / GROUP * N + n;
                 const double element =
                     element_value(all[i].elements, (unsigned)b.host[at / 2] >> at % 2 * 4 & 15);
-                const double away = all[i].middle ? all[i].middle : (int8_t)zero.host[group];
+                const double away = all[i].zero_offset ? all[i].zero_offset : (int8_t)zero.host[group];
                 const double right = (element - away) * (group % 3 ? 0.5 : -2);
                 const double got = get_number(dtype, out.host, k * N + n);
                 if (got != rounded(dtype, right))
@@ -565,12 +565,12 @@ static void long_groups(void **unused) {
     for (int j = 0; j < N; j++) put_number(XPU_FLOAT16, scale.host, j, 1);
     send(&a, K * 2), send(&b, N * K / 2), send(&scale, N * 2);
     for (int i = 0; i < 2; i++) {
-        const xpu_quantized q = {.dtype = i ? XPU_UINT4 : XPU_INT4,
-                                 .middle = i ? 8 : 0,
-                                 .scale_dtype = XPU_FLOAT16,
-                                 .scale = scale.device,
-                                 .group_columns = 1,
-                                 .scale_column_stride = 1};
+        const xpu_quant_params q = {.dtype = i ? XPU_UINT4 : XPU_INT4,
+                                    .zero_offset = i ? 8 : 0,
+                                    .scale_dtype = XPU_FLOAT16,
+                                    .scale = scale.device,
+                                    .group_columns = 1,
+                                    .scale_column_stride = 1};
         const xpu_gemm_args args = args_of(XPU_FLOAT16, 1, N, K, K, &a, &b, &out);
         SUCCEEDS(xpu_gemm_quantized(stream, &args, NULL, &q));
         SUCCEEDS(xpu_memcpy(stream, out.host, out.device, N * 2, true));
@@ -579,7 +579,7 @@ static void long_groups(void **unused) {
             for (int k = 0; k < K; k++) {
                 const int at = n * K + k;
                 const double element = element_value(q.dtype, (unsigned)b.host[at / 2] >> at % 2 * 4 & 15);
-                sum += get_number(XPU_FLOAT16, a.host, k) * (element - q.middle);
+                sum += get_number(XPU_FLOAT16, a.host, k) * (element - q.zero_offset);
             }
             const double got = get_number(XPU_FLOAT16, out.host, n);
             if (fabs(got - sum) > 0x1p-11 * fabs(sum) + 0.5)
@@ -597,7 +597,7 @@ static size_t groups_of_rows(xpu_dtype dtype, int64_t n) {
     for (int j = 0; j < M * K; j++) put_number(XPU_BFLOAT16, a.host, j, (double)pick(-2, 2));
     for (int64_t j = 0; j < bytes; j++) b.host[j] = (uint8_t)(dtype == XPU_INT4 ? pick(0, 255) : pick(-8, 8));
     send(&a, M * K * 2), send(&b, (size_t)bytes);
-    const xpu_quantized q = {.dtype = dtype};
+    const xpu_quant_params q = {.dtype = dtype};
     const xpu_gemm_args args = args_of(XPU_BFLOAT16, M, n, K, K, &a, &b, &out);
     const int before = by_units;
     SUCCEEDS(xpu_gemm_quantized(stream, &args, NULL, &q));
@@ -670,23 +670,23 @@ static void layers_of_bytes(void **unused) {
         }
         send(&a, (size_t)(m * pitch)), send(&b, b_size), send(&other, out_size), send(&zero, (size_t)m * 4);
         send(&scale, (size_t)(m + n) * 4), send(&sums, (size_t)n * 4), send(&bias, (size_t)n * 4);
-        const int32_t middle = by_row ? 0 : (int32_t)pick(-3, 130);
-        const xpu_quantized qa = {.dtype = of_a,
-                                  .scale_dtype = XPU_FLOAT32,
-                                  .zero_dtype = XPU_INT32,
-                                  .middle = middle,
-                                  .scale = scale.device,
-                                  .zero = by_row ? zero.device : NULL,
-                                  .group_rows = by_row,
-                                  .scale_row_stride = by_row,
-                                  .zero_row_stride = by_row};
-        const xpu_quantized qb = {.dtype = XPU_INT8,
-                                  .scale_dtype = XPU_FLOAT32,
-                                  .scale = (float *)scale.device + m,
-                                  .group_columns = 1,
-                                  .scale_column_stride = 1};
-        const xpu_way_out way = {to,      adds ? of_other : XPU_FLOAT32, 0.25,
-                                 0.03125, to == XPU_UINT8 ? 99 : -7,     3};
+        const int32_t zero_offset = by_row ? 0 : (int32_t)pick(-3, 130);
+        const xpu_quant_params qa = {.dtype = of_a,
+                                     .scale_dtype = XPU_FLOAT32,
+                                     .zero_dtype = XPU_INT32,
+                                     .zero_offset = zero_offset,
+                                     .scale = scale.device,
+                                     .zero = by_row ? zero.device : NULL,
+                                     .group_rows = by_row,
+                                     .scale_row_stride = by_row,
+                                     .zero_row_stride = by_row};
+        const xpu_quant_params qb = {.dtype = XPU_INT8,
+                                     .scale_dtype = XPU_FLOAT32,
+                                     .scale = (float *)scale.device + m,
+                                     .group_columns = 1,
+                                     .scale_column_stride = 1};
+        const xpu_output_quant way = {to,      adds ? of_other : XPU_FLOAT32, 0.25,
+                                      0.03125, to == XPU_UINT8 ? 99 : -7,     3};
         const xpu_gemm_args args = {.dtype = XPU_FLOAT32,
                                     .batch = 1,
                                     .m = m,
@@ -708,7 +708,7 @@ static void layers_of_bytes(void **unused) {
         for (int64_t r = 0; r < m; r++)
             for (int64_t c = 0; c < n; c++) {
                 int64_t sum = 0;
-                const int64_t z = by_row ? ((int32_t *)zero.host)[r] : middle;
+                const int64_t z = by_row ? ((int32_t *)zero.host)[r] : zero_offset;
                 for (int64_t j = 0; j < k; j++) {
                     const uint8_t u = a.host[r * pitch + j];
                     sum +=
@@ -751,7 +751,7 @@ static void every_element(void **unused) {
                 else
                     in.host[i] = (uint8_t)i;
             send(&in, (size_t)count);
-            const xpu_quantized q = {.dtype = stored[d]};
+            const xpu_quant_params q = {.dtype = stored[d]};
             const xpu_matrix from = {in.device, 0, count, 1}, to = {out.device, 0, count, 1};
             const int64_t columns = count - odd * 3;
             SUCCEEDS(xpu_dequantize(stream, &from, &q, 1, 1, columns, XPU_FLOAT32, &to));
@@ -770,15 +770,15 @@ static void every_element(void **unused) {
 
 static void what_is_refused(void **unused) {
     xpu_gemm_args args = {.dtype = XPU_FLOAT32, .batch = 1, .m = 1, .n = 1, .k = 8};
-    xpu_quantized q = {.dtype = XPU_FLOAT64};
+    xpu_quant_params q = {.dtype = XPU_FLOAT64};
     assert_int_equal(xpu_gemm_quantized(stream, &args, NULL, &q), XPU_ERROR_NOT_SUPPORTED);
-    q = (xpu_quantized){.dtype = XPU_INT8, .scale = &q, .scale_dtype = XPU_INT8};
+    q = (xpu_quant_params){.dtype = XPU_INT8, .scale = &q, .scale_dtype = XPU_INT8};
     assert_int_equal(xpu_gemm_quantized(stream, &args, NULL, &q), XPU_ERROR_NOT_SUPPORTED);
-    q = (xpu_quantized){.dtype = XPU_INT8, .zero = &q, .zero_dtype = XPU_INT64};
+    q = (xpu_quant_params){.dtype = XPU_INT8, .zero = &q, .zero_dtype = XPU_INT64};
     assert_int_equal(xpu_gemm_quantized(stream, &args, NULL, &q), XPU_ERROR_NOT_SUPPORTED);
-    q = (xpu_quantized){.dtype = XPU_INT8, .group_rows = -1};
+    q = (xpu_quant_params){.dtype = XPU_INT8, .group_rows = -1};
     assert_int_equal(xpu_gemm_quantized(stream, &args, NULL, &q), XPU_ERROR_INVALID_ARGUMENT);
-    args.dtype = XPU_FLOAT64, q = (xpu_quantized){.dtype = XPU_INT8};
+    args.dtype = XPU_FLOAT64, q = (xpu_quant_params){.dtype = XPU_INT8};
     assert_int_equal(xpu_gemm_quantized(stream, &args, NULL, &q), XPU_ERROR_NOT_SUPPORTED);
 }
 

@@ -15,7 +15,7 @@ static int by_convolution, by_slices;
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "conv_matrix i8")) by_convolution++;
-    if (point == XPU_TRACE_BEGIN && strstr(work->name, "conv_matrix_finish")) by_slices++;
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "conv_matrix_reduce_slices")) by_slices++;
 }
 
 /* A tensor of n x channels x dims, with channels innermost or first, some elements apart. */
@@ -65,12 +65,12 @@ static bool try_convolution(const convolution *p) {
                                    {8, 9, 10, 11, 26, 9, 10, 11},
                                    {12, 13, 14, 15, 16, 17, 18, 20},
                                    {22, 23, 24, 25, 24, 25, 24, 23}};
-    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_number("matrix_tile"),
+    SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index("matrix_tile"),
                             p->tile < 0 ? 1 << 20
-                                        : tiles[by_ptx       ? 0
-                                                : by_xmx     ? 1
-                                                : by_squares ? 3
-                                                             : 2][p->tile % 8]));
+                                        : tiles[by_ptx    ? 0
+                                                : by_xmx  ? 1
+                                                : by_xmx8 ? 3
+                                                          : 2][p->tile % 8]));
     int64_t out[3] = {0}, x_size[5] = {p->batch, p->groups * p->c}, w_size[5] = {p->groups * p->k, p->c};
     int64_t y_size[5] = {p->batch, p->groups * p->k}, pixels = 1, taps = 1;
     for (int d = 0; d < p->dims; d++) {
@@ -102,19 +102,19 @@ static bool try_convolution(const convolution *p) {
     xpu_conv conv = {.dims = p->dims, .groups = p->groups};
     memcpy(conv.stride, p->stride, sizeof p->stride), memcpy(conv.padding, p->padding, sizeof p->padding);
     memcpy(conv.dilation, p->dilation, sizeof p->dilation);
-    const xpu_quantized of_x = {.dtype = p->of_x,
-                                .scale_dtype = XPU_FLOAT32,
-                                .zero_dtype = XPU_INT32,
-                                .scale = (float *)scale.device + channels,
-                                .zero = p->zero_is_there ? zero.device : NULL,
-                                .middle = p->zero_is_there ? 0 : p->zero};
-    const xpu_quantized of_w = {.dtype = XPU_INT8,
-                                .scale_dtype = XPU_FLOAT32,
-                                .scale = scale.device,
-                                .group_rows = p->by_channel,
-                                .scale_row_stride = p->by_channel};
-    const xpu_way_out way = {p->to, p->of_other, 0.25, 0.03125, p->to == XPU_UINT8 ? 99 : -7, 3};
-    const xpu_ending ending = {
+    const xpu_quant_params of_x = {.dtype = p->of_x,
+                                   .scale_dtype = XPU_FLOAT32,
+                                   .zero_dtype = XPU_INT32,
+                                   .scale = (float *)scale.device + channels,
+                                   .zero = p->zero_is_there ? zero.device : NULL,
+                                   .zero_offset = p->zero_is_there ? 0 : p->zero};
+    const xpu_quant_params of_w = {.dtype = XPU_INT8,
+                                   .scale_dtype = XPU_FLOAT32,
+                                   .scale = scale.device,
+                                   .group_rows = p->by_channel,
+                                   .scale_row_stride = p->by_channel};
+    const xpu_output_quant way = {p->to, p->of_other, 0.25, 0.03125, p->to == XPU_UINT8 ? 99 : -7, 3};
+    const xpu_post_ops ending = {
         p->adds ? XPU_COMBINE_ADD : XPU_COMBINE_NONE, p->relu ? XPU_EPILOGUE_RELU : XPU_EPILOGUE_NONE, {0}};
     const int64_t one = 1;
     const xpu_tensor biases = {bias.device, XPU_FLOAT32, 1, &channels, &one};
@@ -265,11 +265,11 @@ static void convolutions_of_bytes(void **unused) {
     const xpu_tensor x = {NULL, XPU_INT8, 4, size, size},
                      w = {NULL, XPU_INT8, 4, (int64_t[]){16, 16, 1, 1}, size};
     const xpu_tensor y = {NULL, XPU_INT8, 4, wrong, size}, z = {NULL, XPU_INT32, 4, size, size};
-    const xpu_quantized q = {.dtype = XPU_INT8};
-    const xpu_ending none = {0}, adds = {XPU_COMBINE_ADD, XPU_EPILOGUE_NONE, {0}},
-                     muls = {XPU_COMBINE_MUL, XPU_EPILOGUE_NONE, {0}};
-    const xpu_way_out way = {XPU_INT8, XPU_FLOAT32, 1, 1, 0, 0},
-                      no_way = {XPU_INT32, XPU_FLOAT32, 1, 1, 0, 0};
+    const xpu_quant_params q = {.dtype = XPU_INT8};
+    const xpu_post_ops none = {0}, adds = {XPU_COMBINE_ADD, XPU_EPILOGUE_NONE, {0}},
+                       muls = {XPU_COMBINE_MUL, XPU_EPILOGUE_NONE, {0}};
+    const xpu_output_quant way = {XPU_INT8, XPU_FLOAT32, 1, 1, 0, 0},
+                           no_way = {XPU_INT32, XPU_FLOAT32, 1, 1, 0, 0};
 #define TRY(w, ending, other, way, y)                                                                        \
     assert_int_equal(                                                                                        \
         xpu_conv_requantized(stream, &conv, &x, &q, w, &q, NULL, 1, NULL, ending, other, way, y),            \

@@ -129,8 +129,8 @@ static void wrong_requests(void **state) {
         "|pointwise||exp|pointwise exp i64 0 0 1 f32.2.0 f32.2.0", /* not defined for integers */
         "|foreach||foreach|foreach add f32 tt",
         "|foreach||foreach|foreach add f32 ttx",
-        "reduce_ref.cl|reduce_rows||sum|reduce nothing",
-        "reduce_ref.cl|reduce_rows||sum|nothing sum",
+        "reduce_reference.cl|reduce_rows||sum|reduce nothing",
+        "reduce_reference.cl|reduce_rows||sum|nothing sum",
         "scan.cl|scan_rows||sum|scan nothing",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

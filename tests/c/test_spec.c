@@ -34,18 +34,18 @@ static void describe(kernel_spec *spec, xpu_dtype dtype, int64_t tile, bool mask
     static const char *const words[] = {NULL, "ROW", "FINISH"};
     spec_begin(spec, FAMILY_GEMM);
     spec_dtype(spec, "T", dtype);
-    spec_number(spec, "TILE", tile, 16);
+    spec_int(spec, "TILE", tile, 16);
     spec_flag(spec, "MASKED", masked);
-    spec_bool(spec, "SLICED", masked);
-    spec_choice(spec, "", words, which, 2);
-    spec_number_if(spec, pack > 1, "PACK", pack, 4);
-    spec_follows(spec, "ACC=", "float");
+    spec_bool(spec, "IS_SPLIT", masked);
+    spec_enum(spec, "", words, which, 2);
+    spec_int_if(spec, pack > 1, "VECTOR_SIZE", pack, 4);
+    spec_option(spec, "ACC=", "float");
 }
 
 static void facts_are_in_both(void **state) {
     kernel_spec first, other;
     describe(&first, XPU_FLOAT32, 64, true, 2, 4);
-    options_are(&first, "-DT=f32 -DTILE=64 -DMASKED -DSLICED=1 -DFINISH -DPACK=4 -DACC=float");
+    options_are(&first, "-DT=f32 -DTILE=64 -DMASKED -DIS_SPLIT=1 -DFINISH -DVECTOR_SIZE=4 -DACC=float");
     describe(&other, XPU_FLOAT32, 64, true, 2, 4);
     assert_true(same(&first, &other));
     describe(&other, XPU_BFLOAT16, 64, true, 2, 4);
@@ -57,7 +57,7 @@ static void facts_are_in_both(void **state) {
     describe(&other, XPU_FLOAT32, 64, true, 0, 4);
     assert_false(same(&first, &other));
     describe(&other, XPU_FLOAT32, 64, true, 2, 1);
-    options_are(&other, "-DT=f32 -DTILE=64 -DMASKED -DSLICED=1 -DFINISH -DACC=float");
+    options_are(&other, "-DT=f32 -DTILE=64 -DMASKED -DIS_SPLIT=1 -DFINISH -DACC=float");
     assert_false(same(&first, &other));
 }
 
@@ -68,8 +68,8 @@ static void numbers_of_all_widths_are_told_apart(void **state) {
             spec_begin(&zero, FAMILY_SORT);
             spec_begin(&one, FAMILY_SORT);
             for (int i = 0; i < 3; i++) {
-                spec_pack(&zero, "A", 0, bits);
-                spec_pack(&one, "A", i == at ? (int64_t)(UINT64_C(1) << (bits - 1)) : 0, bits);
+                spec_key_only(&zero, "A", 0, bits);
+                spec_key_only(&one, "A", i == at ? (int64_t)(UINT64_C(1) << (bits - 1)) : 0, bits);
             }
             assert_int_equal(one.key.family, FAMILY_SORT);
             assert_false(same(&zero, &one));
@@ -82,29 +82,29 @@ static void what_does_not_fit_is_refused(void **state) {
     for (int bits = 1; bits < 63; bits++) {
         const int64_t most = (INT64_C(1) << bits) - 1;
         spec_begin(&spec, FAMILY_SORT);
-        spec_number(&spec, "LOCAL", most, bits);
+        spec_int(&spec, "LOCAL", most, bits);
         assert_int_equal(spec.key.family, FAMILY_SORT);
         spec_begin(&spec, FAMILY_SORT);
-        spec_number(&spec, "LOCAL", most + 1, bits);
+        spec_int(&spec, "LOCAL", most + 1, bits);
         is_refused(&spec, "LOCAL");
     }
     spec_begin(&spec, FAMILY_SORT);
-    spec_number(&spec, "LOCAL", -1, 32);
+    spec_int(&spec, "LOCAL", -1, 32);
     is_refused(&spec, "LOCAL is -1");
 }
 
 static void full_keys_are_refused(void **state) {
     kernel_spec spec;
     spec_begin(&spec, FAMILY_SORT);
-    for (int i = 0; i < 24; i++) spec_number(&spec, "BYTE", 255, 8);
+    for (int i = 0; i < 24; i++) spec_int(&spec, "BYTE", 255, 8);
     assert_int_equal(spec.key.family, FAMILY_SORT);
     spec_bool(&spec, "ONE_MORE", false);
     is_refused(&spec, "ONE_MORE");
 
     spec_begin(&spec, FAMILY_SORT);
-    for (int i = 0; i < SPEC_FACTS; i++) spec_follows(&spec, "MANY", "");
+    for (int i = 0; i < SPEC_MAX_ENTRIES; i++) spec_option(&spec, "MANY", "");
     assert_int_equal(spec.key.family, FAMILY_SORT);
-    spec_follows(&spec, "TOO_MANY", "");
+    spec_option(&spec, "TOO_MANY", "");
     is_refused(&spec, "TOO_MANY");
 }
 

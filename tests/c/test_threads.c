@@ -199,7 +199,7 @@ static void team_run(int tasks, void (*task)(int index, void *context), void *co
 
 static void eighty_threads_and_a_team(void **state) {
     static worker workers[MANY];
-    static const xpu_host_team team = {team_threads, team_run};
+    static const xpu_host_thread_pool team = {team_threads, team_run};
     xpu_stream *stream;
     xpu_kernel *kernel;
     uint32_t *memory, *host = malloc(LARGE * sizeof *host);
@@ -207,7 +207,7 @@ static void eighty_threads_and_a_team(void **state) {
     SUCCEEDS(line_create(0, 3, &kernel));
     SUCCEEDS(xpu_malloc(stream, LARGE * sizeof *host, (void **)&memory));
     SUCCEEDS(line_launch(stream, kernel, memory, 1, 0)); /* this thread is among the first */
-    SUCCEEDS(xpu_set_host_team(&team));
+    SUCCEEDS(xpu_set_host_thread_pool(&team));
     pthread_barrier_init(&all_launched, NULL, MANY + 1);
     pthread_barrier_init(&all_done, NULL, MANY + 1);
     for (int i = 0; i < MANY; i++) {
@@ -227,7 +227,7 @@ static void eighty_threads_and_a_team(void **state) {
     for (int i = 0; i < MANY; i++) pthread_join(workers[i].thread, NULL);
     for (int i = 0; i < MANY; i++)
         if (workers[i].wrong[0]) fail_msg("thread %d: %s", i, workers[i].wrong);
-    SUCCEEDS(xpu_set_host_team(NULL));
+    SUCCEEDS(xpu_set_host_thread_pool(NULL));
 }
 
 /* A team of this thread alone, whose second part comes late where `is_busy` says so. */
@@ -247,7 +247,7 @@ static void team_run_here(int tasks, void (*task)(int index, void *context), voi
  * length don't; it gets all again when its members come in time. */
 static void a_late_team_is_left_alone(void **state) {
     enum { FEW = 64, SHORT = 200000, TRIES = 2000 };
-    static const xpu_host_team team = {two_threads, team_run_here};
+    static const xpu_host_thread_pool team = {two_threads, team_run_here};
     const uint64_t lengths[] = {SHORT, UINT64_C(1) << 40, 0};
     const xpu_device_properties *properties;
     xpu_stream *stream;
@@ -258,7 +258,7 @@ static void a_late_team_is_left_alone(void **state) {
     SUCCEEDS(xpu_stream_default(0, &stream));
     SUCCEEDS(line_create(0, 3, &kernel));
     SUCCEEDS(xpu_malloc(stream, sizeof host, (void **)&memory));
-    SUCCEEDS(xpu_set_host_team(&team));
+    SUCCEEDS(xpu_set_host_thread_pool(&team));
     line_params params = {(uint64_t)(uintptr_t)memory, FEW * 64, 1, 0};
     xpu_range range = {.dims = 1, .groups = {FEW}, .local = {64}};
     for (int busy = 1; busy >= 0; busy--) {
@@ -287,7 +287,7 @@ static void a_late_team_is_left_alone(void **state) {
         }
     SUCCEEDS(xpu_stream_synchronize(stream));
     SUCCEEDS(xpu_free(memory));
-    SUCCEEDS(xpu_set_host_team(NULL));
+    SUCCEEDS(xpu_set_host_thread_pool(NULL));
 }
 
 int main(void) {

@@ -135,10 +135,10 @@ static void team_run(int tasks, void (*task)(int index, void *context), void *co
 
 static void a_launch_that_a_team_shares_is_one(void **state) {
     const xpu_device_properties *p;
-    const xpu_host_team team = {team_threads, team_run};
+    const xpu_host_thread_pool team = {team_threads, team_run};
     xpu_trace *t;
     SUCCEEDS(xpu_device_get_properties(0, &p));
-    SUCCEEDS(xpu_set_host_team(&team));
+    SUCCEEDS(xpu_set_host_thread_pool(&team));
     record *r = listen(&t);
     const line_params params = {(uint64_t)(uintptr_t)memory, COUNT, 11, 0};
     const xpu_range range = {.dims = 1, .groups = {(COUNT + 63) / 64}, .local = {64}}; /* taken as large */
@@ -147,7 +147,7 @@ static void a_launch_that_a_team_shares_is_one(void **state) {
     only(r, XPU_WORK_KERNEL, "line");
     if (p->has_local_exec) assert_int_equal(atomic_load(&team_runs), before + 1);
     SUCCEEDS(xpu_trace_unsubscribe(t));
-    SUCCEEDS(xpu_set_host_team(NULL));
+    SUCCEEDS(xpu_set_host_thread_pool(NULL));
     assert_true(holds(memory, 5, 11));
 }
 
@@ -348,7 +348,7 @@ static void callbacks_come_and_go_beside_work(void **state) {
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
 }
 
-/* --- the profiler looks on at the same place --- */
+/* --- the profiler observes the same place --- */
 
 typedef struct profiled {
     int kernels, copies, fills, host;

@@ -15,7 +15,7 @@ enum { RATE = TUNE_COUNT + TUNING_RATES - 1, PINNED_RATE = TUNE_COUNT + 4 };
 static const tuning_place host = {TUNING_HOST, 0}, gpu = {TUNING_GPU, 1}, other_gpu = {TUNING_GPU, 2};
 
 static int set_up(void **unused) {
-    setenv("OPENXPU_TUNING", "thin_rows=3,rate_ptx_128x128x32_2x2_int8_1=77", 1);
+    setenv("OPENXPU_TUNING", "skinny_rows=3,rate_ptx_128x128x32_2x2_int8_1=77", 1);
     return tuning_init() == XPU_SUCCESS ? 0 : -1;
 }
 
@@ -63,7 +63,7 @@ static void what_was_set_is_taken_back(void **unused) {
 static void pins_stay(void **unused) {
     for (int i = 0; i < 3; i++) {
         const tuning_place place = i == 0 ? host : i == 1 ? gpu : other_gpu;
-        const int numbers[] = {TUNE_THIN_ROWS, PINNED_RATE};
+        const int numbers[] = {TUNE_SKINNY_ROWS, PINNED_RATE};
         for (int k = 0; k < 2; k++) {
             const int64_t pinned = k ? 77 : 3;
             expect(place, numbers[k], pinned, TUNING_PINNED);

@@ -28,7 +28,7 @@ static inline bool has_dot(void) {
     xpu_tile bytes, singles;
     SUCCEEDS(xpu_tile_get(0, XPU_INT8, false, 20, &bytes));
     SUCCEEDS(xpu_tile_get(0, XPU_FLOAT32, false, 20, &singles));
-    return bytes.is_candidate && singles.is_candidate && bytes.rate_number[2] != singles.rate_number[2];
+    return bytes.is_candidate && singles.is_candidate && bytes.rate_index[2] != singles.rate_index[2];
 }
 
 #endif

@@ -13,7 +13,7 @@ static xpu_stream *stream;
 static int extra;                               /* random problems that are asked for */
 static int every = 1, first;                    /* of the listed ones, each so many-th runs, from there */
 static bool by_blocks __attribute__((unused));  /* Intel's units */
-static bool by_squares __attribute__((unused)); /* … of 8 lanes */
+static bool by_xmx8 __attribute__((unused)); /* … of 8 lanes */
 static bool by_fma __attribute__((unused));     /* none, or int8 four at a time */
 static bool by_none __attribute__((unused));    /* none, and what a device has without */
 
@@ -27,7 +27,7 @@ static int set_up(void **unused) {
     if (p->type == XPU_DEVICE_CPU) setenv("OPENXPU_MATRIX", "ptx", 0);
     const unit_kind kind = units_of_device();
     by_blocks = kind == UNITS_XMX;
-    by_squares = kind == UNITS_XMX8;
+    by_xmx8 = kind == UNITS_XMX8;
     by_fma = kind == UNITS_FMA;
     by_none = kind == UNITS_NONE;
     SUCCEEDS(xpu_stream_default(0, &stream));

@@ -82,8 +82,11 @@ class Kernel:
 def products() -> Iterator[Kernel]:
     """Each tile, dtype and layout."""
     for unit, *numbers in LINE.findall((ROOT / "src" / "core" / "matrix.def").read_text()):
-        m, n, step, teams_m, teams_n, stages = map(int, numbers)
-        sums, ahead = m * n // teams_m // teams_n // 32, (m + n) * step // teams_m // teams_n // 32
+        m, n, step, subgroups_m, subgroups_n, stages = map(int, numbers)
+        sums, ahead = (
+            m * n // subgroups_m // subgroups_n // 32,
+            (m + n) * step // subgroups_m // subgroups_n // 32,
+        )
         full = unit != "FMA" or sums >= 64 or ahead >= 32
         registers = REGISTERS if full else ""
         dtypes = {"XMX": tuple(BYTES), "XMX8": ("i8", "bf16", "f16"), "FMA": ("f32", "i8")}[unit]
@@ -92,26 +95,26 @@ def products() -> Iterator[Kernel]:
             by_fours = unit == "FMA" and dtype == "i8"
             of_halves = unit == "XMX" and BYTES[dtype] == 2
             layouts = [(1, 1)] if by_fours or unit == "XMX8" else [(1, 0), (1, 1)] + of_halves * [(0, 0)]
-            for a_fast, k_fast in layouts:
+            for a_fast, k_major in layouts:
                 result = "-DT=i32 -DOPERAND_T=i8 -DFLOAT_T=0" if dtype == "i8" else f"-DT={dtype} -DFLOAT_T=1"
                 options = (
                     f"{result} -DCOMPLEX_T=0 -DDOUBLE_T=0 -DMATRIX_{'SQUARES' if unit == 'XMX8' else unit} "
                     f"{'-DMATRIX_DOT ' if by_fours else ''}-DMATRIX_T={dtype} -DTILE_M={m} "
-                    f"-DTILE_N={n} -DTILE_K={k} -DTEAMS_M={teams_m} -DTEAMS_N={teams_n} -DSTAGES={stages} "
-                    f"-DBAND={1024 // m} -DA_PIECE=16 -DB_PIECE=16 -DOUT_PAIRS=0 "
-                    f"-DOUT_PIECE={16 if unit == 'FMA' else 0} -DC_FORM=0 -DC_PIECE=0 -DEPILOGUE=0 "
-                    f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_FAST={a_fast} -DB_K_FAST={k_fast} -DSLICED=0 {registers}"
+                    f"-DTILE_N={n} -DTILE_K={k} -DSUBGROUPS_M={subgroups_m} -DSUBGROUPS_N={subgroups_n} -DSTAGES={stages} "
+                    f"-DBAND={1024 // m} -DA_ALIGNMENT=16 -DB_ALIGNMENT=16 -DOUT_PAIRS=0 "
+                    f"-DOUT_VECTOR_BYTES={16 if unit == 'FMA' else 0} -DC_FORM=0 -DC_VECTOR_BYTES=0 -DEPILOGUE=0 "
+                    f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_MAJOR={a_fast} -DB_K_MAJOR={k_major} -DIS_SPLIT=0 {registers}"
                 )
                 tile = options.partition(" -DOUT_PAIRS")[0]
-                along = f"the right operand along {'k' if k_fast else 'n'}" if a_fast else "both across k"
+                along = f"the right operand along {'k' if k_major else 'n'}" if a_fast else "both across k"
                 label = f"{m}x{n} {dtype}, {along}"
-                bars = {product: SHARE[product][BYTES[dtype]][k_fast] for product in SHARE} if a_fast else {}
+                bars = {product: SHARE[product][BYTES[dtype]][k_major] for product in SHARE} if a_fast else {}
                 if unit == "XMX8":
                     bars = dict.fromkeys(OF_8_LANES, BUSY_8_LANES)
                 largest = (
                     (m, n) == MAIN
                     if unit == "XMX"
-                    else teams_m * teams_n >= 16 and m * n // teams_m // teams_n >= 32 * 32
+                    else subgroups_m * subgroups_n >= 16 and m * n // subgroups_m // subgroups_n >= 32 * 32
                 )
                 request = f"gemm.cl|gemm_matrix|{options}|{label}|"
                 yield Kernel(
@@ -126,15 +129,15 @@ def products() -> Iterator[Kernel]:
                         "FMA": (BY_FOURS if by_fours else WITHOUT_UNITS) + (() if full else OLDER),
                     }[unit],
                 )
-                if unit == "XMX8" and m * n // teams_m // teams_n <= 32 * 32:
+                if unit == "XMX8" and m * n // subgroups_m // subgroups_n <= 32 * 32:
                     yield from squares(
-                        tile, dtype, f"{m}x{n}", teams_m * teams_n, bars if largest else {}, registers
+                        tile, dtype, f"{m}x{n}", subgroups_m * subgroups_n, bars if largest else {}, registers
                     )
-                if dtype == "i8" and (by_fours or (unit == "XMX" and not k_fast)):
+                if dtype == "i8" and (by_fours or (unit == "XMX" and not k_major)):
                     label = f"{m}x{n} i8, convolution of bytes"
                     request = convolution(
                         f"{tile.replace('-DT=i32', '-DT=f32').replace('-DFLOAT_T=0', '-DFLOAT_T=1')} {BYTES_OUT} "
-                        f"-DBLANK={int(by_fours)} -DOUT_PAIRS=0 {registers}",
+                        f"-DHAS_PAD_VALUE={int(by_fours)} -DOUT_PAIRS=0 {registers}",
                         0,
                         int(by_fours),
                         0,
@@ -146,7 +149,7 @@ def products() -> Iterator[Kernel]:
                 if not of_halves:
                     continue
                 # A convolution's pixels are read by blocks of eight or sixteen, and its right operand lies along n.
-                name = "x" if k_fast else "y" if a_fast else "w"
+                name = "x" if k_major else "y" if a_fast else "w"
                 label = f"{m}x{n} {dtype}, convolution for {name}"
                 request = convolution(f"{tile} -DOUT_PAIRS=0 {registers}", "yxw".index(name), 0, 1, 0)
                 bars = dict.fromkeys(SHARE, BUSY_FOR_W if name == "w" else 0.6) if largest else {}
@@ -166,13 +169,13 @@ def products() -> Iterator[Kernel]:
 def squares(
     tile: str, dtype: str, size: str, teams: int, bars: dict[str, float], registers: str
 ) -> Iterator[Kernel]:
-    """A tile's convolutions on units of 8 lanes as src/ops/conv/conv_matrix.c has them built: y and x leave by pieces, and
+    """A tile's convolutions on XMX with SIMD8 as src/ops/conv/conv_matrix.c has them built: y and x leave by pieces, and
     where channels are few a step of y is of several taps."""
     of_bytes = dtype == "i8"
     if of_bytes:
         tile = (
             tile.replace("-DT=i32", "-DT=f32").replace("-DFLOAT_T=0", "-DFLOAT_T=1")
-            + f" {BYTES_OUT} -DBLANK=1"
+            + f" {BYTES_OUT} -DHAS_PAD_VALUE=1"
         )
     kinds = (
         ("y", 0, 1, 0),
@@ -201,26 +204,26 @@ def squares(
 
 def layers() -> Iterator[Kernel]:
     """Largest tiles of layers of bytes (xpu_gemm_requantized), whose activations are uint8."""
-    for of in ("MATRIX_XMX", "MATRIX_SQUARES"):
-        tile = "TILE_M=256 -DTILE_N=256 -DTILE_K=64 -DTEAMS_M=8 -DTEAMS_N=4"
-        if of == "MATRIX_SQUARES":
-            tile = "TILE_M=128 -DTILE_N=128 -DTILE_K=64 -DTEAMS_M=4 -DTEAMS_N=4"
-        for k_fast in (0, 1) if of == "MATRIX_XMX" else (1,):
+    for of in ("MATRIX_XMX", "MATRIX_XMX8"):
+        tile = "TILE_M=256 -DTILE_N=256 -DTILE_K=64 -DSUBGROUPS_M=8 -DSUBGROUPS_N=4"
+        if of == "MATRIX_XMX8":
+            tile = "TILE_M=128 -DTILE_N=128 -DTILE_K=64 -DSUBGROUPS_M=4 -DSUBGROUPS_N=4"
+        for k_major in (0, 1) if of == "MATRIX_XMX" else (1,):
             options = (
-                "-DT=f32 -DOPERAND_T=i8 -DFLOAT_T=1 -DCOMPLEX_T=0 -DDOUBLE_T=0 -DA_SCALE=f32 -DB_SCALE=f32 -DMINUS "
-                f"-DA_UNSIGNED -D{of} -DMATRIX_T=i8 -D{tile} -DSTAGES=2 -DBAND=4 -DA_PIECE=16 -DB_PIECE=16 "
-                "-DOUT_PAIRS=0 -DOUT_T=u8 -DOUT_BYTES=255 -DOUT_PIECE=0 -DC_FORM=1 -DC_PIECE=0 -DEPILOGUE=1 "
-                f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_FAST=1 -DB_K_FAST={k_fast} -DSLICED=0 {REGISTERS}"
+                "-DT=f32 -DOPERAND_T=i8 -DFLOAT_T=1 -DCOMPLEX_T=0 -DDOUBLE_T=0 -DA_SCALE=f32 -DB_SCALE=f32 -DZERO_COMPENSATION "
+                f"-DA_UNSIGNED -D{of} -DMATRIX_T=i8 -D{tile} -DSTAGES=2 -DBAND=4 -DA_ALIGNMENT=16 -DB_ALIGNMENT=16 "
+                "-DOUT_PAIRS=0 -DOUT_T=u8 -DOUT_BYTES=255 -DOUT_VECTOR_BYTES=0 -DC_FORM=1 -DC_VECTOR_BYTES=0 -DEPILOGUE=1 "
+                f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_MAJOR=1 -DB_K_MAJOR={k_major} -DIS_SPLIT=0 {REGISTERS}"
             )
-            label = f"u8 times i8, {tile[7:10]} rows, the right operand along {'k' if k_fast else 'n'}"
-            bars = {product: SHARE[product][1][k_fast] for product in SHARE}
-            by_squares = of == "MATRIX_SQUARES"
+            label = f"u8 times i8, {tile[7:10]} rows, the right operand along {'k' if k_major else 'n'}"
+            bars = {product: SHARE[product][1][k_major] for product in SHARE}
+            by_xmx8 = of == "MATRIX_XMX8"
             yield Kernel(
                 f"gemm.cl|gemm_matrix|{options}|{label}|",
                 label,
-                dict.fromkeys(OF_8_LANES, BUSY_8_LANES) if by_squares else bars,
-                by_squares,
-                products=OF_8_LANES if by_squares else (),
+                dict.fromkeys(OF_8_LANES, BUSY_8_LANES) if by_xmx8 else bars,
+                by_xmx8,
+                products=OF_8_LANES if by_xmx8 else (),
             )
 
 
@@ -230,14 +233,14 @@ def convolution(
     """The request of a kernel, less its label; of one that gathers with padding, and small taps; `pixels`: what is
     written, or read of y, lies with pixels innermost."""
     options = tile + (
-        f" -DSOUGHT={sought} -DPADDED={padded} -DONE_TAP={one_tap} -DVOLUME=0 -DPHASES={phases} -DSLICED=0 "
-        f"-DOUT_PIECES={pieces} -DOUT_QUADS=0 -DPIXELS_FAST={pixels} -DPARTS=0"
+        f" -DDIRECTION={sought} -DPADDED={padded} -DIS_1X1={one_tap} -DVOLUME=0 -DPHASES={phases} -DIS_SPLIT=0 "
+        f"-DOUT_VECTORS={pieces} -DOUT_QUADS=0 -DPIXELS_CONTIGUOUS={pixels} -DPARTS=0"
     )
     return f"conv_matrix.cl|conv_matrix|{options}"
 
 
 def few_channels() -> Iterator[Kernel]:
-    """The gradient of an image of three channels, as src/ops/conv/conv_few.c has it built: 3 x 3, 7 x 7, 11 x 11 taps."""
+    """The gradient of an image of three channels, as src/ops/conv/conv_few_channels.c has it built: 3 x 3, 7 x 7, 11 x 11 taps."""
     for taps, stride, shape, ahead, span in (
         (3, 1, "-DLANES=8 -DROWS=8 -DHIGH=2 -DWIDE=4", 2, (4, 6)),
         (7, 2, "-DLANES=4 -DROWS=16 -DHIGH=2 -DWIDE=8", 5, (4, 7)),
@@ -250,7 +253,7 @@ def few_channels() -> Iterator[Kernel]:
         )
         for lanes, products in ((16, ("bmg", "pvc")), (8, ("dg2", "mtl", *OLDER))):
             label = f"{taps}x{taps} f32, gradient of an image, {lanes} lanes"
-            request = f"conv_few.cl|conv_few|{options} -DSUBGROUP={lanes}|{label}|"
+            request = f"conv_few_channels.cl|conv_few_channels|{options} -DSUBGROUP_SIZE={lanes}|{label}|"
             yield Kernel(request, label, {}, False, units=False, products=products)
 
 
@@ -259,7 +262,9 @@ def transforms() -> Iterator[Kernel]:
     for way, of in enumerate(("x", "taps", "the gradient of y", "pixels", "taps' gradient")):
         for fast in (0, 1):
             label = f"conv_winograd, {of}, {'channels' if fast else 'windows'} beside each other"
-            request = f"conv_winograd.cl|conv_winograd|-DT=f32 -DWAY={way} -DCHANNELS_FAST={fast}|{label}|"
+            request = (
+                f"conv_winograd.cl|conv_winograd|-DT=f32 -DWAY={way} -DCHANNELS_CONTIGUOUS={fast}|{label}|"
+            )
             yield Kernel(
                 request, label, {}, False, units=False, products=("bmg", "pvc", "dg2", "mtl", *OLDER)
             )
@@ -276,7 +281,7 @@ def attention() -> Iterator[Kernel]:
         ):
             step = 64 if part == "FORWARD" and depth == 64 else 32
             options = (
-                f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_XMX -DDROPOUT=0 -DBANDED=0 -DSLICED=0 -D{part} -DGRADS={grads} -DTEAMS=8 "
+                f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_XMX -DDROPOUT=0 -DBANDED=0 -DIS_SPLIT=0 -D{part} -DGRADS={grads} -DSUBGROUPS=8 "
                 f"-DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={step} {REGISTERS}"
             )
             of = ("", ", the values'", ", the keys'")[grads if "value" in name else 0]
@@ -299,9 +304,9 @@ def attention() -> Iterator[Kernel]:
             yield Kernel(f"attention_xmx.cl|{name}|{dropped}|{label}|", label, {}, True, counted=False)
         for blocks in (2, 1):
             options = (
-                "-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_SQUARES -DDROPOUT=0 -DBANDED=0 -DSLICED=0 -DFORWARD -DTEAMS=16 "
+                "-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_XMX8 -DDROPOUT=0 -DBANDED=0 -DIS_SPLIT=0 -DFORWARD -DSUBGROUPS=16 "
                 f"-DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={16 if (depth > 64) != (blocks > 1) else 32} "
-                f"-DSUMS_M={blocks} -DTOGETHER={4 if depth > 64 and blocks > 1 else 1} -DGRADS=0 {REGISTERS}"
+                f"-DSUMS_M={blocks} -DSUBGROUPS_PER_ROWS={4 if depth > 64 and blocks > 1 else 1} -DGRADS=0 {REGISTERS}"
             )
             label = f"attention_matrix_forward, heads of {depth}, {'32 rows a quad' if depth > 64 and blocks > 1 else f'{blocks * 8} rows a team'}, 8 lanes"
             least = BUSY_QUADS_8 if depth > 64 and blocks > 1 else BUSY_ATTENTION_8[depth]
@@ -311,16 +316,16 @@ def attention() -> Iterator[Kernel]:
             name = "attention_matrix_grad_key_value" if grads else "attention_matrix_grad_query"
             together = 2 if depth <= 64 or grads == 1 else 4
             options = (
-                f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_SQUARES -DDROPOUT=0 -DBANDED=0 -DSLICED=0 -DBACKWARD -DGRADS={grads} "
-                f"-DTEAMS=16 -DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={32 if grads == 1 else 8 * together} "
-                f"-DSUMS_M=2 -DTOGETHER={together} {REGISTERS}"
+                f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_XMX8 -DDROPOUT=0 -DBANDED=0 -DIS_SPLIT=0 -DBACKWARD -DGRADS={grads} "
+                f"-DSUBGROUPS=16 -DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={32 if grads == 1 else 8 * together} "
+                f"-DSUMS_M=2 -DSUBGROUPS_PER_ROWS={together} {REGISTERS}"
             )
             label = f"{name}, heads of {depth}, the {of}', 8 lanes"
             yield from attention_8(name, options, label, dict.fromkeys(OF_8_LANES, BUSY_GRADIENTS_8[depth]))
 
 
 def attention_8(name: str, options: str, label: str, bars: dict[str, float]) -> Iterator[Kernel]:
-    """Of units of 8 lanes: by itself, with a bias, with dropout, of a window, which costs no more."""
+    """Of XMX with SIMD8: by itself, with a bias, with dropout, of a window, which costs no more."""
     dropped = options.replace("-DDROPOUT=0", "-DDROPOUT=1")
     banded, dropped_too = (of.replace("-DBANDED=0", "-DBANDED=1") for of in (options, dropped))
     for what, changed in (
@@ -330,7 +335,7 @@ def attention_8(name: str, options: str, label: str, bars: dict[str, float]) -> 
         (", of a window", banded),
         (", with dropout, of a window", dropped_too),
     ):
-        request = f"attention_squares.cl|{name}|{changed}|{label}{what}|"
+        request = f"attention_xmx8.cl|{name}|{changed}|{label}{what}|"
         counted = "dropout" not in what
         if "bias" in what and "FORWARD" in options and "SUMS_M=2" in options:
             continue  # 16 rows are for scores that nothing is added to
@@ -346,7 +351,7 @@ def attention_8(name: str, options: str, label: str, bars: dict[str, float]) -> 
         )
 
 
-# What the elements of a quantized operand are built with: bits, form (kernels/gemm/quantized_read.h), and the scale and zero
+# What the elements of a quantized operand are built with: bits, form (kernels/gemm/quantized_load.h), and the scale and zero
 # that vary along k.
 ELEMENTS = {
     "i4": (4, 0, "-DSCALE=bf16 -DZERO=i8 -DZERO_FORM=1 -DSCALE_IS_SHORT=1"),
@@ -356,16 +361,16 @@ ELEMENTS = {
 
 
 def octets() -> Iterator[Kernel]:
-    """Largest tiles with weights in fewer bits, which are as high again and half as wide: int4 in groups along k, int8
+    """Largest tiles with quantized weights, which are as high again and half as wide: int4 in groups along k, int8
     and float8 with scales of lines."""
     for dtype in ("bf16", "f16"):
         for element, (bits, form, rest) in ELEMENTS.items():
             options = (
                 f"-DT={dtype} -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0 -DQUANTIZED_B=1 -DE={element} -DE_BITS={bits} "
-                f"-DE_FORM={form} {rest} -DHAS_MIDDLE=0 -DLINES_SHARE=0 -DMATRIX_XMX -DMATRIX_T={dtype} -DTILE_M=512 -DTILE_N=128 "
-                "-DTILE_K=32 -DTEAMS_M=16 -DTEAMS_N=2 -DSTAGES=1 -DBAND=2 -DA_PIECE=16 -DB_PIECE=16 -DOUT_PAIRS=0 "
-                f"-DOUT_PIECE=0 -DC_FORM=0 -DC_PIECE=0 -DEPILOGUE=0 {'' if bits == 4 else '-DB_SCALE=f32 '}"
-                f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_FAST=1 -DB_K_FAST=1 -DSLICED=0 {REGISTERS}"
+                f"-DE_FORM={form} {rest} -DHAS_ZERO_OFFSET=0 -DROWS_SHARE_SCALES=0 -DMATRIX_XMX -DMATRIX_T={dtype} -DTILE_M=512 -DTILE_N=128 "
+                "-DTILE_K=32 -DSUBGROUPS_M=16 -DSUBGROUPS_N=2 -DSTAGES=1 -DBAND=2 -DA_ALIGNMENT=16 -DB_ALIGNMENT=16 -DOUT_PAIRS=0 "
+                f"-DOUT_VECTOR_BYTES=0 -DC_FORM=0 -DC_VECTOR_BYTES=0 -DEPILOGUE=0 {'' if bits == 4 else '-DB_SCALE=f32 '}"
+                f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_MAJOR=1 -DB_K_MAJOR=1 -DIS_SPLIT=0 {REGISTERS}"
             )
             label = f"512x128 {dtype} times {element}"
             request = f"gemm.cl|gemm_matrix|{options}|{label}|"
@@ -383,25 +388,28 @@ def few_rows() -> Iterator[Kernel]:
         for rows, columns in ((1, 4), (4, 2)):
             options = (
                 "-DT=bf16 -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0 -DFEW -DEPILOGUE=0 -DCOMBINE=0 "
-                f"-DROWS={rows} -DCOLUMNS={columns} -DLANES=32 -DTEAMS=4 -DOCTETS={16 // bits} -DA_WHOLE=1 "
-                f"-DE={dtype} -DE_BITS={bits} -DE_FORM={form} -DSCALE=bf16 {zero} -DSCALE_IS_SHORT=1 -DHAS_MIDDLE=0 "
-                "-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DSLICED=0"
+                f"-DROWS={rows} -DCOLUMNS={columns} -DLANES=32 -DSUBGROUPS=4 -DOCTETS={16 // bits} -DA_WHOLE=1 "
+                f"-DE={dtype} -DE_BITS={bits} -DE_FORM={form} -DSCALE=bf16 {zero} -DSCALE_IS_SHORT=1 -DHAS_ZERO_OFFSET=0 "
+                "-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DIS_SPLIT=0"
             )
             for joined, what in (
                 ("", ""),
-                (" -DPARTS=3 -DGATED=0 -DNORMED=0 -DCACHED=0 -DPLUS_ONE=0", ", three"),
-                (" -DPARTS=2 -DGATED=1 -DNORMED=1 -DCACHED=0 -DPLUS_ONE=0", ", gated and normed"),
+                (" -DPARTS=3 -DGATED=0 -DNORMED=0 -DQKV_CACHE=0 -DUNIT_OFFSET_WEIGHT=0", ", three"),
                 (
-                    " -DPARTS=3 -DGATED=0 -DNORMED=1 -DCACHED=1 -DPLUS_ONE=0",
+                    " -DPARTS=2 -DGATED=1 -DNORMED=1 -DQKV_CACHE=0 -DUNIT_OFFSET_WEIGHT=0",
+                    ", gated and normed",
+                ),
+                (
+                    " -DPARTS=3 -DGATED=0 -DNORMED=1 -DQKV_CACHE=1 -DUNIT_OFFSET_WEIGHT=0",
                     ", three, normed, into the cache",
                 ),
                 (
-                    " -DPARTS=3 -DGATED=0 -DNORMED=1 -DCACHED=2 -DPLUS_ONE=0",
+                    " -DPARTS=3 -DGATED=0 -DNORMED=1 -DQKV_CACHE=2 -DUNIT_OFFSET_WEIGHT=0",
                     ", three, normed, their heads, too",
                 ),
             ):
                 label = f"{rows} rows times {dtype}{what}"
-                request = f"gemm.cl|gemm_few|{options}{joined}|{label}|"
+                request = f"gemm.cl|gemm_small_m|{options}{joined}|{label}|"
                 yield Kernel(request, label, {}, False, units=False, products=WITHOUT_UNITS)
 
 
@@ -518,7 +526,7 @@ def listing_of(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple
     lanes = (
         f"-DLANES={least}"
         if "-DMATRIX_FMA" in options
-        else f"-DSUBGROUP={least}"
+        else f"-DSUBGROUP_SIZE={least}"
         if "-DROWS=4" in options
         else ""
     )

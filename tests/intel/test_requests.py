@@ -52,11 +52,11 @@ def test_requests_set_all_that_their_kernels_want(tmp_path: Path) -> None:
 
 def test_a_name_that_is_missing_is_found() -> None:
     """The check above sees a name that is used outside of #if."""
-    assert "PLUS_ONE" in NAMES
-    source = "#if NORMED\nint f(int a) { return PLUS_ONE + a; }\n#endif\n"
-    assert left(source, "-DNORMED=1") == {"PLUS_ONE"}
+    assert "UNIT_OFFSET_WEIGHT" in NAMES
+    source = "#if NORMED\nint f(int a) { return UNIT_OFFSET_WEIGHT + a; }\n#endif\n"
+    assert left(source, "-DNORMED=1") == {"UNIT_OFFSET_WEIGHT"}
     assert not left(source, "-DNORMED=0")
-    assert not left(source, "-DNORMED=1 -DPLUS_ONE=0")
+    assert not left(source, "-DNORMED=1 -DUNIT_OFFSET_WEIGHT=0")
 
 
 OPERANDS = ("i8_i8", "u8_i8", "i8_u8", "u8_u8", "f16_f16", "bf16_bf16", "tf32_tf32")

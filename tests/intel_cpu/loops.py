@@ -80,7 +80,7 @@ class Loops(Generator):
 def without(source: str, mend: str) -> str:
     """Remove a workaround from a kernel's source."""
     if mend:
-        source = source.replace("#define TILE_MEET sub_group_barrier(0)", "#define TILE_MEET")
+        source = source.replace("#define TILE_RECONVERGE sub_group_barrier(0)", "#define TILE_RECONVERGE")
     if mend == "hints":
         source = re.sub(r"__attribute__\(\(opencl_unroll_hint\(\d+\)\)\)", "", source)
     if mend == "counts":

@@ -4,7 +4,7 @@
 
 runs operators (operator_calls.py) in processes that build kernels with ``-cl-opt-disable`` and keep what comes out in
 the folder, then in processes that build them as ever, and prints what differs. What was done is not done again with
-the same folder. OPENXPU_TIER=ref and OPENXPU_PLANS=gpu in the environment choose other kernels.
+the same folder. OPENXPU_VARIANT=ref and OPENXPU_POLICY=gpu in the environment choose other kernels.
 
 Integers and numbers that were only moved are compared bit by bit. Other floats may differ by the rounding of an
 operation or two (builds.TOLERANCE): each of its own size; or, where the same operator in float64 on PyTorch's CPU

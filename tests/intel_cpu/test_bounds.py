@@ -30,7 +30,7 @@ def test_factors(tmp_path: Path, memory: str) -> None:
     compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
     source = Path(__file__).parent / "guard.c"
     subprocess.run([compiler, "-O2", "-shared", "-fPIC", str(source), "-o", str(guard)], check=True)
-    environment = {"LD_PRELOAD": str(guard), "OPENXPU_PLANS": "gpu", "OPENXPU_CACHE": "0"}
+    environment = {"LD_PRELOAD": str(guard), "OPENXPU_POLICY": "gpu", "OPENXPU_CACHE": "0"}
     environment["OPENXPU_MEMORY"] = memory
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

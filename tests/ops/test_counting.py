@@ -10,7 +10,7 @@ import torch
 from openxpu import _bridge
 
 REAL = [torch.uint8, torch.int16, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
-OWN_KERNELS = os.environ.get("OPENXPU_PLANS") == "gpu" or torch.xpu.get_device_properties().type != "cpu"
+OWN_KERNELS = os.environ.get("OPENXPU_POLICY") == "gpu" or torch.xpu.get_device_properties().type != "cpu"
 
 
 def make(shape: tuple[int, ...], dtype: torch.dtype, spread: float = 20) -> torch.Tensor:

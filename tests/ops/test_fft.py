@@ -1,4 +1,4 @@
-"""Fourier transforms, as processors do them and, with OPENXPU_PLANS=gpu, as GPUs do."""
+"""Fourier transforms, as processors do them and, with OPENXPU_POLICY=gpu, as GPUs do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch._subclasses import FakeTensorMode
 
 from .sampled import agrees
 
-NATIVE = os.environ.get("OPENXPU_PLANS") == "gpu"
+NATIVE = os.environ.get("OPENXPU_POLICY") == "gpu"
 PARTS = [torch.float32, torch.float64]
 # Of the whole result, of lengths with large prime factors, where MKL isn't as exact; others are three times as exact.
 TOLERANCE = {torch.float32: 8e-7, torch.float64: 3e-15 if NATIVE else 1e-13}

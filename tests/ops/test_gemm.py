@@ -316,7 +316,7 @@ def unit_of_fp32(tf32: bool) -> bytes | None:
     library, unit = _tile.library(), ctypes.c_char_p()
     library.xpu_dtype_name.restype = ctypes.c_char_p
     number = next(i for i in range(64) if library.xpu_dtype_name(i) == b"f32")
-    assert not library.xpu_gemm_unit(0, number, ctypes.c_bool(tf32), ctypes.byref(unit))
+    assert not library.xpu_gemm_engine(0, number, ctypes.c_bool(tf32), ctypes.byref(unit))
     return unit.value
 
 

@@ -29,7 +29,7 @@ CHOSEN: list[dict[str, str]] = [
 ]
 PORTABLE = ("counting", "scatter")
 EXTENSION = "cl_intel_required_subgroup_size"
-WITHOUT = {**os.environ, "OPENXPU_WITHOUT": EXTENSION}
+WITHOUT = {**os.environ, "OPENXPU_HIDE_EXTENSIONS": EXTENSION}
 # On a processor whose driver takes no subgroup size of the kernel's choice, as any but Intel's.
 ANY_SIZE: dict[str | Path, str] = {
     HERE / "test_softmax.py": "masked or extreme",
@@ -41,20 +41,20 @@ ANY_SIZE: dict[str | Path, str] = {
 }
 
 
-@pytest.mark.skipif(os.environ.get("OPENXPU_PLANS") == "gpu", reason="this is the inner run")
+@pytest.mark.skipif(os.environ.get("OPENXPU_POLICY") == "gpu", reason="this is the inner run")
 @pytest.mark.parametrize("files", CHOSEN, ids="-".join)
 def test_as_gpus_do(files: dict[str, str]) -> None:
     passes(
         {HERE / name: keyword for name, keyword in files.items()},
         every=3,
         optimized="test_rnn.py" not in files,
-        OPENXPU_PLANS="gpu",
+        OPENXPU_POLICY="gpu",
     )
 
 
 def test_transforms_by_kernels_of_their_length() -> None:
     chosen = "radices or several or graphs or 2058 or (long_rows and (65536 or 1021))"
-    passes({HERE / "test_fft.py": chosen}, every=2, OPENXPU_PLANS="gpu", OPENXPU_TUNING="fft_length=1")
+    passes({HERE / "test_fft.py": chosen}, every=2, OPENXPU_POLICY="gpu", OPENXPU_TUNING="fft_length=1")
 
 
 @pytest.mark.skipif(os.environ.get("OPENXPU_MATRIX") == "ptx", reason="this is the inner run")
@@ -84,12 +84,12 @@ def test_transforms_of_convolutions() -> None:
     )
 
 
-@pytest.mark.skipif(os.environ.get("OPENXPU_TIER") == "ref", reason="this is the inner run")
+@pytest.mark.skipif(os.environ.get("OPENXPU_VARIANT") == "ref", reason="this is the inner run")
 def test_as_devices_without_fp16_do() -> None:
     passes(
         {HERE / f"test_{name}.py": "float16 and not bfloat16" for name in PORTABLE},
-        OPENXPU_PLANS="gpu",
-        OPENXPU_TIER="ref",
+        OPENXPU_POLICY="gpu",
+        OPENXPU_VARIANT="ref",
     )
 
 
@@ -101,6 +101,6 @@ def test_the_hidden_extension_is_missing() -> None:
     assert run.stdout.strip() == "[]"
 
 
-@pytest.mark.skipif("OPENXPU_WITHOUT" in os.environ, reason="this is the inner run")
+@pytest.mark.skipif("OPENXPU_HIDE_EXTENSIONS" in os.environ, reason="this is the inner run")
 def test_as_processors_without_subgroup_sizes_do() -> None:
-    passes(ANY_SIZE, every=2, OPENXPU_WITHOUT=EXTENSION)
+    passes(ANY_SIZE, every=2, OPENXPU_HIDE_EXTENSIONS=EXTENSION)

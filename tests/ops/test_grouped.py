@@ -433,7 +433,7 @@ def test_by_libxpu(unit: str) -> None:
         every=1 if unit == "none" else 2,
         OPENXPU_MATRIX=unit,
         OPENXPU_HOST_PROVIDER="0",
-        OPENXPU_TUNING="quantized_tiles=1024,quantized_blocks=2048",  # as GPUs have it
+        OPENXPU_TUNING="quantized_tiles=1024,quantized_xmx16=2048",  # as GPUs have it
     )
 
 

@@ -1,4 +1,4 @@
-"""Linear layers that share a few rows (openxpu::joined_linear) beside float64, in one launch where GPUs have a kernel."""
+"""Linear layers that share a few rows (openxpu::fused_linear) beside float64, in one launch where GPUs have a kernel."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def compare(
     on_device = x.to("xpu")
 
     def call() -> Tensor:
-        return torch.ops.openxpu.joined_linear(on_device, weight, scale, zero, *given)
+        return torch.ops.openxpu.fused_linear(on_device, weight, scale, zero, *given)
 
     call()
     found, names = profiled(call)
@@ -177,7 +177,7 @@ def test_large_numbers_are_normed() -> None:
     x = torch.full((1, 128), 3e4).half()
     expected = F.rms_norm(x.double(), (128,), norm.double(), 1e-6) @ w.double().t()
     given = ([w.to("xpu")], [], [], [], 0, False, "none", norm.to("xpu"), 1e-6, None)
-    assert noise(torch.ops.openxpu.joined_linear(x.to("xpu"), *given), expected) > 50
+    assert noise(torch.ops.openxpu.fused_linear(x.to("xpu"), *given), expected) > 50
 
 
 @pytest.mark.parametrize("dtype", SINGLES)
@@ -261,7 +261,7 @@ class Cached:
 
         def call() -> Tensor:
             given = (*operands, bias, 128, norm, 1e-5, self.depth, *angles, sign, *of_heads, 1e-6)
-            return torch.ops.openxpu.cached_linear(x, *given, at, self.dim, *caches, self.plus_one)
+            return torch.ops.openxpu.qkv_rope_linear(x, *given, at, self.dim, *caches, self.plus_one)
 
         call()
         q, names = profiled(call)
@@ -375,13 +375,13 @@ def test_caches_that_do_not_fit(device: str, change: dict[str, object], message:
         given["weight"] = [torch.zeros(32, 16)] * given["weight"]
     moved = torch.utils._pytree.tree_map(lambda v: v.to(device) if isinstance(v, Tensor) else v, given)
     with pytest.raises(RuntimeError, match=message):
-        torch.ops.openxpu.cached_linear(*moved.values())
+        torch.ops.openxpu.qkv_rope_linear(*moved.values())
 
 
 def test_no_rows() -> None:
     w = torch.randn(8, 16, device="xpu")
     given = ([w, w], [], [], [], 0, False, "none", None, 0.0, None)
-    assert torch.ops.openxpu.joined_linear(torch.empty(0, 16, device="xpu"), *given).shape == (0, 16)
+    assert torch.ops.openxpu.fused_linear(torch.empty(0, 16, device="xpu"), *given).shape == (0, 16)
 
 
 @pytest.mark.parametrize("device", ["xpu", "meta"])
@@ -418,7 +418,7 @@ def test_what_does_not_fit(device: str, change: dict[str, object], message: str)
     }
     moved = torch.utils._pytree.tree_map(lambda v: v.to(device) if isinstance(v, Tensor) else v, given)
     with pytest.raises(RuntimeError, match=message):
-        torch.ops.openxpu.joined_linear(*moved.values())
+        torch.ops.openxpu.fused_linear(*moved.values())
 
 
 @pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")

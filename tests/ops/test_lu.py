@@ -1,4 +1,4 @@
-"""LU factors, what is solved and told by them, and triangular systems, as GPUs have them (OPENXPU_PLANS=gpu)."""
+"""LU factors, what is solved and told by them, and triangular systems, as GPUs have them (OPENXPU_POLICY=gpu)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES = [0, 1, 2, 31, 32, 33, 64, 65, 200, 300]
 # All sizes in the smallest dtype and the largest, two in the others.
 CASES = [(n, dtype) for dtype in DTYPES for n in SIZES if dtype in (DTYPES[0], DTYPES[3]) or n in (33, 65)]
 ROOT = Path(__file__).parents[2]
-NATIVE = os.environ.get("OPENXPU_PLANS") == "gpu"
+NATIVE = os.environ.get("OPENXPU_POLICY") == "gpu"
 
 
 @pytest.fixture(autouse=True)

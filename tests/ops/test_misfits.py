@@ -137,7 +137,7 @@ def test_is_refused(name: str) -> None:
 
 
 def test_is_refused_late() -> None:
-    passes({__file__: "repeat_interleave"}, OPENXPU_PLANS="gpu", OPENXPU_LATE_FAULTS="1")
+    passes({__file__: "repeat_interleave"}, OPENXPU_POLICY="gpu", OPENXPU_DEFERRED_ERRORS="1")
 
 
 @pytest.mark.parametrize("gradient", [False, True])

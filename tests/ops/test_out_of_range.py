@@ -189,4 +189,4 @@ def test_source(name: str) -> None:
 def test_other_devices(late: str) -> None:
     """The same as GPUs do it, and reporting when the device is waited for, on the host's processor."""
     chosen = "float32-1- or float32-100- or test_source or empty"
-    passes({__file__: chosen}, every=3, optimized=False, OPENXPU_PLANS="gpu", OPENXPU_LATE_FAULTS=late)
+    passes({__file__: chosen}, every=3, optimized=False, OPENXPU_POLICY="gpu", OPENXPU_DEFERRED_ERRORS=late)

@@ -19,7 +19,7 @@ KINDS = {
     "tanh": nn.RNN,
     "relu": lambda *a, **k: nn.RNN(*a, nonlinearity="relu", **k),
 }
-INNER = os.environ.get("OPENXPU_PLANS") == "gpu"
+INNER = os.environ.get("OPENXPU_POLICY") == "gpu"
 ON_GPUS = pytest.mark.skipif(not INNER, reason="test_gpu_plans.py runs it")
 
 
@@ -331,7 +331,7 @@ def test_a_layer_is_one_operator() -> None:
 def test_matrix_units() -> None:
     """Whole sequences by NVIDIA's units, written out; test_gpu_plans.py has those without."""
     some = "test_sizes and bfloat16 or packed and float16"
-    passes({__file__: some}, OPENXPU_PLANS="gpu", OPENXPU_MATRIX="ptx")
+    passes({__file__: some}, OPENXPU_POLICY="gpu", OPENXPU_MATRIX="ptx")
 
 
 @pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell])

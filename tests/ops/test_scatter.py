@@ -134,7 +134,7 @@ def test_reduced_rows(reduce: str) -> None:
 
 
 @pytest.mark.skipif(
-    os.environ.get("OPENXPU_PLANS") == "gpu" or torch.xpu.get_device_properties().type != "cpu",
+    os.environ.get("OPENXPU_POLICY") == "gpu" or torch.xpu.get_device_properties().type != "cpu",
     reason="GPUs round each sum",
 )
 @pytest.mark.parametrize("dtype", HALVES, ids=lambda d: str(d)[6:])
@@ -198,7 +198,7 @@ def test_sums_in_order(code: str) -> None:
     """What GPUs do under use_deterministic_algorithms, and without, on the host's processor."""
     result = subprocess.run(
         [sys.executable, "-c", "import openxpu\n" + code],
-        env={**os.environ, "OPENXPU_PLANS": "gpu", "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "OPENXPU_POLICY": "gpu", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
     )
@@ -368,4 +368,4 @@ def test_lengths_around_a_group_of_work_items(op: str) -> None:
 def test_sums_as_gpus_take_them(tuning: str) -> None:
     """By atomic updates, copies of the places, and sorted runs, on the host's processor."""
     chosen = "test_sums_of_any_shape or test_reductions_of_any_shape or test_halves or test_lengths"
-    passes({__file__: chosen}, every=7, optimized=False, OPENXPU_PLANS="gpu", OPENXPU_TUNING=tuning)
+    passes({__file__: chosen}, every=7, optimized=False, OPENXPU_POLICY="gpu", OPENXPU_TUNING=tuning)

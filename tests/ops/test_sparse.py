@@ -150,7 +150,7 @@ assert torch.equal(a.indices().cpu(), b.indices()) and torch.equal(a.values().cp
 d = torch.randint(-5, 6, (40, 20)).float()
 assert torch.equal((x.xpu() @ d.xpu()).cpu(), x @ d)
 """
-    environment = {**os.environ, "OPENXPU_PLANS": "gpu", "OPENXPU_TIER": "ref"}
+    environment = {**os.environ, "OPENXPU_POLICY": "gpu", "OPENXPU_VARIANT": "ref"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 

@@ -563,7 +563,7 @@ def destroyed_groups_leave_nothing() -> None:
 
 @case()
 def recorded() -> None:
-    """The flight recorder has what the carrier was given, Gloo's."""
+    """The flight recorder has what the transport was given, Gloo's."""
     import torch._C._distributed_c10d as c10d
 
     dist.all_reduce(torch.sparse_coo_tensor([[0]], [1.0], (6,)).to("xpu"))
@@ -834,7 +834,7 @@ def test_case_of_four(name: str) -> None:
 
 @pytest.mark.parametrize("name", LATE)
 def test_late_fault(name: str) -> None:
-    check(name, results(__file__, RANKS, "late", (STAGED, ("OPENXPU_LATE_FAULTS", "1"))))
+    check(name, results(__file__, RANKS, "late", (STAGED, ("OPENXPU_DEFERRED_ERRORS", "1"))))
 
 
 @pytest.mark.parametrize("name", BOUND)

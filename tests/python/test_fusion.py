@@ -185,7 +185,7 @@ class Block(nn.Module):
 def joined_calls(function: Callable[..., object], *given: Tensor) -> tuple[object, list[str]]:
     """Return what a compiled function gives, and the calls of joined layers in its code."""
     result, code = run_and_get_code(torch.compile(function, dynamic=False), *given)
-    return result, re.findall(r"torch\.ops\.openxpu\.joined_linear\.default\((.*)\)", code[-1])
+    return result, re.findall(r"torch\.ops\.openxpu\.fused_linear\.default\((.*)\)", code[-1])
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ def test_layers_are_joined(kind: str, halves: bool, bias: bool, as_on_gpus: None
 
 @pytest.mark.parametrize("rows", [2, 16])
 def test_some_rows(rows: int, as_on_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from openxpu import _products
+    from openxpu import _match_linear
 
-    monkeypatch.setattr(_products, "most_rows", lambda *_: 16)
+    monkeypatch.setattr(_match_linear, "most_rows", lambda *_: 16)
     torch.manual_seed(rows)
     model, x = Block("int4", False, False), torch.randn(2, rows // 2, 256).bfloat16()
     expected = model(x.double())
@@ -267,7 +267,7 @@ def attention_inputs(attention: Attention, rows: int) -> list[Tensor]:
 
 def cached_calls(function: Callable[..., object], *given: Tensor) -> tuple[object, int]:
     result, code = run_and_get_code(torch.compile(function, dynamic=False), *given)
-    return result, code[-1].count("torch.ops.openxpu.cached_linear.default(")
+    return result, code[-1].count("torch.ops.openxpu.qkv_rope_linear.default(")
 
 
 def as_doubles(given: list[Tensor]) -> list[Tensor]:

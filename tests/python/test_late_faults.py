@@ -30,7 +30,7 @@ print(report(lambda: x[i], lambda: x.to("cpu")))
 print(report(lambda: x[i - 1], lambda: x.to("cpu")))
 print((x[i - 1] + 1).tolist())
 """,
-        {"OPENXPU_LATE_FAULTS": "1"},
+        {"OPENXPU_DEFERRED_ERRORS": "1"},
     )
     size = "is out of bounds for a dimension of size"
     assert out.stdout.splitlines() == [
@@ -89,7 +89,7 @@ except RuntimeError as error:
     print("index out of bounds" in str(error), "The call lies further back" in str(error))
 print(compiled(x, index - 1).tolist())
 """,
-        {"OPENXPU_LATE_FAULTS": "1"},
+        {"OPENXPU_DEFERRED_ERRORS": "1"},
     )
     report = "checked_kernel: assertion failed: v >= 0, at kernel.py:8, in program (2, 0, 0)"
     assert out.stdout.splitlines() == [*[report, "True"] * 3, "0", "True True", "[1, 256]"]

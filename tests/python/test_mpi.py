@@ -27,7 +27,7 @@ needs_mpi = pytest.mark.skipif(not launcher(), reason="needs an MPI: mpicc and m
 # --- Gloo's tests ---
 
 RANKS = test_distributed.RANKS
-LATE = (test_distributed.STAGED, ("OPENXPU_LATE_FAULTS", "1"))
+LATE = (test_distributed.STAGED, ("OPENXPU_DEFERRED_ERRORS", "1"))
 KILLED = "rank_that_is_killed"  # after which MPI's launcher ends all
 
 

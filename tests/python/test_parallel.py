@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-# By the number of processes; those of STAGED also where tensors are copied for the carrier.
+# By the number of processes; those of STAGED also where tensors are copied for the transport.
 TWO: Cases = {}
 FOUR: Cases = {}
 STAGED: Cases = {}

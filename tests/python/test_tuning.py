@@ -19,13 +19,13 @@ NEVER = 1 << 62
 # Without PyTorch, which takes longer to import than all the rest.
 SHOW = """
 from openxpu import _tune
-line = _tune.Table(0)["thin_rows"]
+line = _tune.Table(0)["skinny_rows"]
 print(line.value, line.source)
 """
 KEEP = """
 from openxpu import _tune
 table = _tune.Table(0)
-table.set("thin_rows", 3)
+table.set("skinny_rows", 3)
 print(table.keep())
 """
 
@@ -75,10 +75,10 @@ def test_every_line_is_used_and_names_a_benchmark() -> None:
 
 def test_info_prints_them() -> None:
     command = [sys.executable, "-m", "openxpu.cli", "info", "--tuning"]
-    environment = os.environ | {"COLUMNS": "80", "OPENXPU_TUNING": "thin_rows=3"}
+    environment = os.environ | {"COLUMNS": "80", "OPENXPU_TUNING": "skinny_rows=3"}
     text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     assert "\nthin_rows = 3 rows (pinned, bench/products.py)\n    " in text
-    assert re.search(r"^share_from = [\d,]+ operations \((table|measured), bench/", text, re.MULTILINE)
+    assert re.search(r"^parallel_from = [\d,]+ operations \((table|measured), bench/", text, re.MULTILINE)
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -105,11 +105,11 @@ def test_info_says_what_multiplies(unit: str, half: str) -> None:
     "given, reason",
     [
         ("nonsense=3", 'there is no "nonsense"'),
-        ("share_from", '"share_from" is not name=number'),
-        ("share_from=", '"share_from=" is not name=number'),
-        ("share_from=1e3", "is not name=number"),
-        ("share_from=5,thin_rows=9", "thin_rows is 9: it may be 0 to 8"),
-        ("share_from=-1", "share_from is -1: it may be 0"),
+        ("parallel_from", '"parallel_from" is not name=number'),
+        ("parallel_from=", '"parallel_from=" is not name=number'),
+        ("parallel_from=1e3", "is not name=number"),
+        ("parallel_from=5,skinny_rows=9", "skinny_rows is 9: it may be 0 to 8"),
+        ("parallel_from=-1", "parallel_from is -1: it may be 0"),
     ],
 )
 def test_wrong_pins_are_refused(given: str, reason: str) -> None:
@@ -123,7 +123,7 @@ def test_pins_go_before_measurements(tmp_path: Path) -> None:
     cache = {"OPENXPU_CACHE_DIR": str(tmp_path)}
     printed(KEEP, **cache)
     assert printed(SHOW, **cache) == "3 measured"
-    assert printed(SHOW, **cache, OPENXPU_TUNING="thin_rows=5") == "5 pinned"
+    assert printed(SHOW, **cache, OPENXPU_TUNING="skinny_rows=5") == "5 pinned"
 
 
 def test_damaged_and_foreign_files_are_not_used(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_damaged_and_foreign_files_are_not_used(tmp_path: Path) -> None:
         b"",
         kept[:-3],
         kept.replace(b"=3", b"=4"),
-        kept + b"share_from=1\n",
+        kept + b"parallel_from=1\n",
         b"\x00" * 4096,
     ):
         path.write_bytes(other)
@@ -173,9 +173,9 @@ def test_both_libraries_multiply_right(table: _tune.Table, limit: int, size: tup
 @pytest.mark.parametrize("rows", [0, 8])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_few_rows_are_multiplied_right_by_whomever(table: _tune.Table, rows: int, dtype: torch.dtype) -> None:
-    table.set("thin_rows", rows)
-    table.set("thin_rows_bf16", rows)
-    table.set("thin_elements", 256)
+    table.set("skinny_rows", rows)
+    table.set("skinny_rows_bf16", rows)
+    table.set("skinny_elements", 256)
     for m in (1, 2, 3, 5, 8):
         a, b = torch.randn(m, 96).to(dtype), torch.randn(70, 96).to(dtype)
         want = a.double() @ b.double().t()
@@ -248,25 +248,25 @@ def test_comparing_finds_the_faster_way() -> None:
 
 def test_tune_measures_and_keeps(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "openxpu.cli", "tune", "--seconds", "0"]
-    pins = "onednn_from_nn=5,onednn_from_nt=5,onednn_from_tn=5,thin_elements=65536,short_row=64,share_from=7"
+    pins = "onednn_from_nn=5,onednn_from_nt=5,onednn_from_tn=5,skinny_elements=65536,short_row=64,parallel_from=7"
     environment = os.environ | {"OPENXPU_CACHE_DIR": str(tmp_path), "COLUMNS": "200", "OPENXPU_TUNING": pins}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "thin_rows_bf16" in run.stdout
+    assert "skinny_rows_bf16" in run.stdout
     assert "onednn_from_nn" not in run.stdout  # what is pinned isn't measured
     path = next(tmp_path.glob("*.tuning"))
     assert str(path) in run.stdout.replace("\n", "")
     kept = [line.partition("=")[::2] for line in path.read_text().splitlines()[1:]]
     rows = (re.split(r"\s*│\s*", line.strip("│ ")) for line in run.stdout.splitlines())
-    moved = {row[0]: row[2] for row in rows if row[0].startswith("thin_rows") and row[1] != row[2]}
+    moved = {row[0]: row[2] for row in rows if row[0].startswith("skinny_rows") and row[1] != row[2]}
     assert dict(kept) == moved  # what was found as it is stays the table's
 
 
 def test_what_is_found_as_it_is_is_not_marked(table: _tune.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    question = _tune.Question("thin_rows", [(m, lambda: None) for m in range(1, 9)], from_on=False)
+    question = _tune.Question("skinny_rows", [(m, lambda: None) for m in range(1, 9)], from_on=False)
     for gain, found in ((0.0, "table"), (-1.0, "set"), (1.0, "table")):
         monkeypatch.setattr(_tune, "compare", lambda *_, gain=gain: gain)
-        table.reset("thin_rows")
+        table.reset("skinny_rows")
         answer = _tune.ask(0, question, 0)
         assert answer.before.source == "table"
         assert (answer.after.source, answer.after.value) == (found, 0 if gain < 0 else 8)
@@ -277,7 +277,7 @@ def test_what_is_found_as_it_is_is_not_marked(table: _tune.Table, monkeypatch: p
     monkeypatch.setattr(_tune, "compare", fails)
     with pytest.raises(OSError):
         _tune.ask(0, question, 0)
-    assert (table["thin_rows"].source, table["thin_rows"].value) == ("table", 8)
+    assert (table["skinny_rows"].source, table["skinny_rows"].value) == ("table", 8)
 
 
 # --- rates of tiles: on a processor that takes a GPU's kernels ---
@@ -387,7 +387,7 @@ for question in _tune.gpu_questions(0, largest=256):
 
 def test_units_are_asked_up_to_how_many_rows_numbers_are_made_anew() -> None:
     program = "from openxpu import _tune\nprint([q.name for q in _tune.gpu_questions(0, largest=256)][2])"
-    for unit, name in (("ptx", "quantized_tiles"), ("xmx", "quantized_blocks"), ("xmx8", "short_row")):
+    for unit, name in (("ptx", "quantized_tiles"), ("xmx", "quantized_xmx16"), ("xmx8", "short_row")):
         assert printed(program, **{**FMA, "OPENXPU_MATRIX": unit}) == name
 
 
@@ -418,14 +418,14 @@ def hash_of(name: str, text: str) -> str:
 @pytest.mark.parametrize(
     "line, reason",
     [
-        ("thin_rows", '"thin_rows" is not name=number'),
-        ("share_from=", '"share_from=" is not name=number'),
-        ("share_from=7x", '"share_from=7x" is not name=number'),
+        ("skinny_rows", '"skinny_rows" is not name=number'),
+        ("parallel_from=", '"parallel_from=" is not name=number'),
+        ("parallel_from=7x", '"parallel_from=7x" is not name=number'),
         ("", '"" is not name=number'),
         ("nonsense=3", 'there is no "nonsense"'),
-        ("thin_rows=9", "thin_rows is 9: it may be 0 to 8 (rows)"),
-        ("share_from=-1", "share_from is -1"),
-        ("share_from=99999999999999999999", "share_from is 9223372036854775807"),
+        ("skinny_rows=9", "skinny_rows is 9: it may be 0 to 8 (rows)"),
+        ("parallel_from=-1", "parallel_from is -1"),
+        ("parallel_from=99999999999999999999", "parallel_from is 9223372036854775807"),
         ("rate_fma_128x128x8_4x2_float32_1=0", "rate_fma_128x128x8_4x2_float32_1 is 0"),
         ("rate_fma_128x128x8_4x2_float32_3=5", 'there is no "rate_fma_128x128x8_4x2_float32_3"'),
         ("x" * 300, f'"{"x" * 80}" is not name=number'),
@@ -434,10 +434,10 @@ def hash_of(name: str, text: str) -> str:
 def test_bad_lines_are_named_and_the_others_hold(tmp_path: Path, line: str, reason: str) -> None:
     cache = {"OPENXPU_CACHE_DIR": str(tmp_path)}
     path = Path(printed(KEEP, **cache))
-    assert path.read_text() == hash_of(path.name, "thin_rows=3\n") + "\nthin_rows=3\n"
-    text = f"thin_rows=2\n{line}\nthin_rows_bf16=3\n"
+    assert path.read_text() == hash_of(path.name, "skinny_rows=3\n") + "\nthin_rows=3\n"
+    text = f"skinny_rows=2\n{line}\nthin_rows_bf16=3\n"
     path.write_text(f"{hash_of(path.name, text)}\n{text}")
-    program = f"{SHOW}\nprint(_tune.Table(0)['thin_rows_bf16'].value)\nprint(_tune.Table(0).problem())"
+    program = f"{SHOW}\nprint(_tune.Table(0)['skinny_rows_bf16'].value)\nprint(_tune.Table(0).problem())"
     shown = printed(program, **cache).splitlines()
     assert shown[:2] == ["2 measured", "3"]
     assert shown[2].startswith(f"{path}:3: {reason}")
@@ -446,9 +446,9 @@ def test_bad_lines_are_named_and_the_others_hold(tmp_path: Path, line: str, reas
 def test_info_names_a_bad_line(tmp_path: Path) -> None:
     cache = {"OPENXPU_CACHE_DIR": str(tmp_path)}
     path = Path(printed(f"import torch; torch.xpu.init(){KEEP}", **cache))
-    path.write_text(f"{hash_of(path.name, 'thin_rows=9')}\nthin_rows=9")
+    path.write_text(f"{hash_of(path.name, 'skinny_rows=9')}\nthin_rows=9")
     command = [sys.executable, "-m", "openxpu.cli", "info"]
     environment = os.environ | {"COLUMNS": "80"} | cache
     text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    assert f"{path}:2: thin_rows is 9: it may be 0 to 8 (rows)\n" in text
+    assert f"{path}:2: skinny_rows is 9: it may be 0 to 8 (rows)\n" in text
     assert printed(f"import torch; torch.xpu.init(){KEEP}print(table.problem())", **cache) == str(path)

@@ -1,7 +1,7 @@
 // Groups that are made, given up and destroyed while their ranks begin collectives, wait for them, refuse
 // them or come too late. Built with ThreadSanitizer (target collective_races; `tests/sanitize.sh` runs it).
 //
-// All ranks are threads of this process. Their carrier is one of memory, as Gloo is one of sockets: it has
+// All ranks are threads of this process. Their transport is one of memory, as Gloo is one of sockets: it has
 // the address of a message's memory while that is open, and the message keeps that.
 //
 //     collective_races [SECONDS [ends]]
@@ -42,7 +42,7 @@ void complain(const std::string &what) {
     std::fprintf(stderr, "wrong: %s\n", what.c_str());
 }
 
-// --- the carrier ---
+// --- the transport ---
 
 struct Message;
 
@@ -116,9 +116,9 @@ size_t Wires::open_at(int rank) {
     }));
 }
 
-class Carrier final : public c10d::Backend {
+class Transport final : public c10d::Backend {
   public:
-    Carrier(std::shared_ptr<Wires> wires, int rank, int size)
+    Transport(std::shared_ptr<Wires> wires, int rank, int size)
         : Backend(rank, size), wires_(std::move(wires)) {}
     const std::string getBackendName() const override { return "memory"; }
     WorkPtr send(Tensors &tensors, int to, int tag) override {
@@ -155,7 +155,7 @@ struct Group {
         options->timeout = milliseconds(fault == late ? 40 : 20000);
         for (int r = 0; r < size; r++)
             ranks.push_back(c10::make_intrusive<CollectiveBackend>(
-                c10::make_intrusive<Carrier>(wires, r, size), store, options, nullptr));
+                c10::make_intrusive<Transport>(wires, r, size), store, options, nullptr));
     }
     bool ends_it() const { return fault == given_up || fault == aborted; }
 
@@ -275,7 +275,7 @@ struct Group {
     throw std::runtime_error("Received data size doesn't match expected size");
 }
 
-// A group that has nothing under way when a thread of the carrier ends is no one's when its owner leaves it.
+// A group that has nothing under way when a thread of the transport ends is no one's when its owner leaves it.
 void idle_group_ends() {
     auto group = std::make_unique<Group>(1, any, 0);
     group->issue(0, 0, 1, true).first->wait(kNoTimeout);
@@ -286,7 +286,7 @@ void idle_group_ends() {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (left.use_count() && std::chrono::steady_clock::now() < end)
         std::this_thread::sleep_for(milliseconds(10));
-    if (left.use_count()) complain("an idle group is kept by a thread of the carrier that has ended");
+    if (left.use_count()) complain("an idle group is kept by a thread of the transport that has ended");
 }
 
 } // namespace
@@ -318,7 +318,7 @@ int main(int count, char **arguments) {
         for (; lanes_of_it; lanes_of_it--)
             lanes.emplace_back(lane, static_cast<uint32_t>(lanes.size()), size, these);
     };
-    if (count > 2) { // a thread of the carrier ends, which all groups are told
+    if (count > 2) { // a thread of the transport ends, which all groups are told
         begin(4, 1, {any});
         while (std::chrono::steady_clock::now() < end) {
             std::thread(end_of_the_carrier).detach();

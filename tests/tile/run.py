@@ -96,7 +96,7 @@ class Kernel:
             or TARGETS[0] != "cpu"
         ):
             return ""
-        return (Path(__file__).parents[2] / "src" / "kernels" / "matrix" / "matrix_units.cl").read_text()
+        return (Path(__file__).parents[2] / "src" / "kernels" / "matrix" / "xmx_emulation.cl").read_text()
 
     def __call__(self, grid: tuple[int, ...], *arguments: np.ndarray | int | float) -> None:
         stream = ctypes.c_void_p()

@@ -158,7 +158,7 @@ def test_layouts(random, dtype, turned):
     along = [not turned[0], turned[1]]  # bytes have to lie along k, and are turned one by one
     copied = 0 if "float8" in str(dtype) else sum(along) if dtype == torch.int8 else 2
     assert (
-        source.count("copy_part_ahead(SLAB_OF") == 2 * copied
+        source.count("copy_part_async(LOCAL_TILE_ADDRESS") == 2 * copied
     )  # before the loop, and in it for later iterations
 
 
@@ -186,7 +186,7 @@ def test_blocks_with_remainders(random, dtype, M, N, K, blocks, num_warps, ends)
 
 def test_fp32_is_exact_unless_tf32_is_asked_for(random):
     source = compare(random, torch.float32, 64, 64, 64, (32, 32, 32), 4, precision="ieee")
-    assert "SLAB_OF" not in source
+    assert "LOCAL_TILE_ADDRESS" not in source
 
 
 @triton.jit

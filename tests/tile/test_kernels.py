@@ -633,7 +633,7 @@ def test_matrix_units(random, m, n, k, num_warps, form, element, target):
     source = kernel.program.source
     if target == "nvidia":
         unit = form != "tall"
-        assert ("(SLAB_OF(" in source) == unit
+        assert ("(LOCAL_TILE_ADDRESS(" in source) == unit
     else:
         assert ("_matrix_mad_k" in source) == unit
     assert ("dot_4x8packed" in kernel.program.source) == (target == "tgllp" and element == "i8")

@@ -44,10 +44,10 @@ XPU_API xpu_status xpu_conv_forward(xpu_stream *stream, const xpu_conv *conv, co
  *
  * other: operand of the binary post-op, with the sizes, strides and dtype of `output`; may be `output`. NULL
  *     if post_ops->combine is XPU_COMBINE_NONE. */
-XPU_API xpu_status xpu_conv_forward_ended(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
-                                          const xpu_tensor *weight, const xpu_tensor *bias,
-                                          const xpu_ending *ending, const xpu_tensor *other,
-                                          const xpu_tensor *output);
+XPU_API xpu_status xpu_conv_forward_post_ops(xpu_stream *stream, const xpu_conv *conv,
+                                             const xpu_tensor *input, const xpu_tensor *weight,
+                                             const xpu_tensor *bias, const xpu_post_ops *post_ops,
+                                             const xpu_tensor *other, const xpu_tensor *output);
 
 /* int8 convolution with post-ops and a requantized result, in one pass (xpu_gemm_requantized is its
  * counterpart for products). Not transposed.
@@ -77,10 +77,10 @@ XPU_API xpu_status xpu_conv_forward_ended(xpu_stream *stream, const xpu_conv *co
  * - for 2^31 pixels or more in a dimension;
  * - for zero points that the accumulation can't represent. */
 XPU_API xpu_status xpu_conv_requantized(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
-                                        const xpu_quantized *of_input, const xpu_tensor *weight,
-                                        const xpu_quantized *of_weight, const int32_t *weight_sums,
-                                        double factor, const xpu_tensor *bias, const xpu_ending *ending,
-                                        const xpu_tensor *other, const xpu_way_out *way,
+                                        const xpu_quant_params *input_quant, const xpu_tensor *weight,
+                                        const xpu_quant_params *weight_quant, const int32_t *weight_sums,
+                                        double factor, const xpu_tensor *bias, const xpu_post_ops *post_ops,
+                                        const xpu_tensor *other, const xpu_output_quant *output_quant,
                                         const xpu_tensor *output);
 
 /* Gradients. grad_input, grad_weight and grad_bias may each be NULL: that one is not computed. */

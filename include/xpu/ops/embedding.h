@@ -21,8 +21,8 @@ typedef struct xpu_bags {
     int64_t rows, width;          /* of the weight */
     int64_t row_stride;           /* of the weight, in elements; rows are contiguous */
     int64_t count, bags;          /* number of indices, of bags */
-    int64_t left_out;             /* an index to ignore, or -1 */
-    int64_t given_stride;         /* of sample_weights, in elements */
+    int64_t padding_index;        /* an index to ignore, or -1 */
+    int64_t sample_weight_stride; /* of sample_weights, in elements */
     bool last_is_end;
 } xpu_bags;
 
@@ -36,13 +36,13 @@ typedef struct xpu_bags {
  * An index out of range is ignored and reported (xpu/fault.h). */
 XPU_API xpu_status xpu_bag_forward(xpu_stream *stream, xpu_bag_mode mode, const xpu_bags *args,
                                    const void *weight, const void *indices, const void *offsets,
-                                   const void *given, void *out, void *bag, void *sizes, void *chosen,
-                                   xpu_fault *fault);
+                                   const void *sample_weights, void *out, void *bag, void *sizes,
+                                   void *max_indices, xpu_fault *fault);
 
 /* Gradient of the sample weights: out[i] = grad[bag[i]] · weight[indices[i]], and 0 for ignored indices. */
-XPU_API xpu_status xpu_bag_weights(xpu_stream *stream, const xpu_bags *args, const void *grad,
-                                   const void *weight, const void *indices, const void *bag, void *out,
-                                   xpu_fault *fault);
+XPU_API xpu_status xpu_bag_weights_backward(xpu_stream *stream, const xpu_bags *args, const void *grad,
+                                            const void *weight, const void *indices, const void *bag,
+                                            void *out, xpu_fault *fault);
 
 /* Gradient of the weight: out[k] = the sum of grad[bag[i]] · sample_weights[i] / sizes[bag[i]] over all i
  * with index k, in the order of i. With `scale_by_frequency`, divided by their number.
@@ -50,9 +50,10 @@ XPU_API xpu_status xpu_bag_weights(xpu_stream *stream, const xpu_bags *args, con
  * keys: the sorted indices. positions (XPU_INT64): the i of each key.
  * bag: NULL if grad has a row for each i. sizes, sample_weights: may be NULL.
  * Rows of `out` that no index names, padding_index, and indices out of range are left unchanged. */
-XPU_API xpu_status xpu_rows_gradient(xpu_stream *stream, const xpu_bags *args, const void *grad,
-                                     const void *keys, const int64_t *places, const void *bag,
-                                     const void *sizes, const void *given, bool by_frequency, void *out);
+XPU_API xpu_status xpu_embedding_backward(xpu_stream *stream, const xpu_bags *args, const void *grad,
+                                          const void *keys, const int64_t *positions, const void *bag,
+                                          const void *sizes, const void *sample_weights,
+                                          bool scale_by_frequency, void *out);
 
 #ifdef __cplusplus
 }

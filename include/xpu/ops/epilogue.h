@@ -39,11 +39,11 @@ typedef enum xpu_combine {
     XPU_COMBINE_DIV /* v / other */
 } xpu_combine;
 
-typedef struct xpu_ending {
+typedef struct xpu_post_ops {
     xpu_combine combine;
     xpu_epilogue epilogue;
     double scalar[2];
-} xpu_ending;
+} xpu_post_ops;
 
 /* The post-ops as an operation of their own, in place on `x`.
  *
@@ -52,8 +52,8 @@ typedef struct xpu_ending {
  *
  * Errors: XPU_ERROR_INVALID_ARGUMENT for tensors that don't match and for unknown enumerators.
  * XPU_ERROR_NOT_SUPPORTED for dtypes that are not floating. */
-XPU_API xpu_status xpu_ending_apply(xpu_stream *stream, const xpu_ending *ending, const xpu_tensor *other,
-                                    const xpu_tensor *x);
+XPU_API xpu_status xpu_post_ops_apply(xpu_stream *stream, const xpu_post_ops *post_ops,
+                                      const xpu_tensor *other, const xpu_tensor *x);
 
 #ifdef __cplusplus
 }

@@ -23,11 +23,11 @@ extern "C" {
 #endif
 
 typedef enum xpu_fft_kind {
-    XPU_FFT_COMPLEX,   /* complex to complex, equal shapes */
-    XPU_FFT_FROM_REAL, /* real to complex: all n along the last of `dim`, or the first n / 2 + 1 */
-    XPU_FFT_TO_REAL /* complex to real: reads n / 2 + 1 elements along the last of `dim`; the others are their
-                       conjugates. The imaginary part of the first, and of the middle one if n is even, is
-                       taken as 0. */
+    XPU_FFT_C2C, /* complex to complex, equal shapes */
+    XPU_FFT_R2C, /* real to complex: all n along the last of `dim`, or the first n / 2 + 1 */
+    XPU_FFT_C2R  /* complex to real: reads n / 2 + 1 elements along the last of `dim`; the others are their
+                        conjugates. The imaginary part of the first, and of the middle one if n is even, is
+                        taken as 0. */
 } xpu_fft_kind;
 
 /* in, out: one dtype, fp16, fp32 or fp64: that of real elements and of the parts of complex ones.

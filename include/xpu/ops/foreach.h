@@ -13,8 +13,8 @@ extern "C" {
 /* Source of an operand. */
 typedef enum xpu_foreach_source {
     XPU_FOREACH_TENSORS, /* a tensor per row */
-    XPU_FOREACH_NUMBERS, /* a scalar per row: 8 bytes from xpu_foreach_scalar_word */
-    XPU_FOREACH_NUMBER,  /* one scalar for all rows, `value` */
+    XPU_FOREACH_SCALARS, /* a scalar per row: 8 bytes from xpu_foreach_scalar_word */
+    XPU_FOREACH_SCALAR,  /* one scalar for all rows, `value` */
     XPU_FOREACH_ELEMENT  /* one device element of the call's dtype for all rows, `element` */
 } xpu_foreach_source;
 
@@ -40,7 +40,7 @@ XPU_API xpu_status xpu_foreach(xpu_stream *stream, xpu_pointwise_op op, xpu_dtyp
                                int64_t count);
 
 /* The word that represents a scalar in a row. */
-XPU_API uint64_t xpu_foreach_number(xpu_dtype dtype, const xpu_scalar *value);
+XPU_API uint64_t xpu_foreach_scalar_word(xpu_dtype dtype, const xpu_scalar *value);
 
 typedef struct xpu_norm_row {
     const void *tensor;

@@ -78,7 +78,7 @@ XPU_API xpu_status xpu_gemm_grouped(xpu_stream *stream, const xpu_gemm_args *arg
  *
  * Errors: XPU_ERROR_INVALID_ARGUMENT for an unknown dtype, XPU_ERROR_NOT_SUPPORTED for a dtype that cannot be
  * multiplied. */
-XPU_API xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const char **unit);
+XPU_API xpu_status xpu_gemm_engine(int device, xpu_dtype dtype, bool tf32, const char **engine);
 
 /* Quantization parameters of an operand. The value at row r and column c is
  *
@@ -95,20 +95,20 @@ XPU_API xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const c
  *     rows (columns) by 4 scales. Blocks are padded to that size and follow each other along K.
  *     The batch stride is the only stride used. There are no zero points.
  * global_scale: one more scale per matrix, applied to the sums. */
-typedef struct xpu_quantized {
+typedef struct xpu_quant_params {
     xpu_dtype dtype; /* of the elements: float8 but XPU_FLOAT8_E8M0FNU, float4, int8, uint8, int4, uint4 */
     xpu_dtype scale_dtype; /* float16, bfloat16, float32, float8 */
     xpu_dtype zero_dtype;  /* the same, or an integer of 8 to 32 bits */
-    int32_t middle;        /* constant zero point, integers only: 8 for signed 4-bit stored as unsigned */
-    bool zero_is_added, scale_is_tiled;
+    int32_t zero_offset;   /* constant zero point, integers only: 8 for signed 4-bit stored as unsigned */
+    bool zero_is_added, scale_is_swizzled;
     const void *scale, *zero;          /* NULL: 1, and 0 */
     int64_t group_rows, group_columns; /* that share a scale and a zero point; 0: all of them */
     int64_t scale_batch_stride, scale_row_stride, scale_column_stride; /* count scales; 0 to broadcast */
     int64_t zero_batch_stride, zero_row_stride, zero_column_stride;
-    int64_t scale_count;      /* scales in the groups' swizzled blocks (xpu_gemm_grouped_quantized) */
-    const float *whole_scale; /* one for each matrix of a batch, or for each group; stride 1. NULL: none */
-    int64_t whole_scale_stride;
-} xpu_quantized;
+    int64_t scale_count;       /* scales in the groups' swizzled blocks (xpu_gemm_grouped_quantized) */
+    const float *global_scale; /* one for each matrix of a batch, or for each group; stride 1. NULL: none */
+    int64_t global_scale_stride;
+} xpu_quant_params;
 
 /* A product with A, B or both quantized; NULL for an operand that is not.
  *
@@ -123,8 +123,8 @@ typedef struct xpu_quantized {
  *     float16 has too small a range.
  *
  * Errors: XPU_ERROR_NOT_SUPPORTED for post-ops in that last case. */
-XPU_API xpu_status xpu_gemm_quantized(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantized *a,
-                                      const xpu_quantized *b);
+XPU_API xpu_status xpu_gemm_quantized(xpu_stream *stream, const xpu_gemm_args *args,
+                                      const xpu_quant_params *a, const xpu_quant_params *b);
 
 /* xpu_gemm_grouped with A, B or both quantized; NULL for an operand that is not.
  *
@@ -142,17 +142,17 @@ XPU_API xpu_status xpu_gemm_quantized(xpu_stream *stream, const xpu_gemm_args *a
  * args->dtype is float16. */
 XPU_API xpu_status xpu_gemm_grouped_quantized(xpu_stream *stream, const xpu_gemm_args *args,
                                               xpu_grouped grouped, const int32_t *ends,
-                                              const xpu_quantized *a, const xpu_quantized *b);
+                                              const xpu_quant_params *a, const xpu_quant_params *b);
 
 /* Dtype and quantization of a result, and of the operand of the binary post-op.
  *
  * Dtypes: float32, float16, bfloat16, int8, uint8. int8 and uint8 stand for (integer - zero) * scale.
  * Results are rounded to nearest, ties to even, and saturated. */
-typedef struct xpu_way_out {
+typedef struct xpu_output_quant {
     xpu_dtype dtype, other_dtype; /* of args->out and args->other */
     double scale, other_scale;
     int32_t zero, other_zero;
-} xpu_way_out;
+} xpu_output_quant;
 
 /* xpu_gemm_quantized with a requantized result, in one pass.
  *
@@ -161,27 +161,27 @@ typedef struct xpu_way_out {
  *     A has zero points.
  * int8 or uint8 A with scales and zero points per row, times int8 B with scales per column, accumulates in
  * int32 on devices with such instructions. */
-XPU_API xpu_status xpu_gemm_requantized(xpu_stream *stream, const xpu_gemm_args *args, const xpu_quantized *a,
-                                        const xpu_quantized *b, const int32_t *b_sums,
-                                        const xpu_way_out *way);
+XPU_API xpu_status xpu_gemm_requantized(xpu_stream *stream, const xpu_gemm_args *args,
+                                        const xpu_quant_params *a, const xpu_quant_params *b,
+                                        const int32_t *b_sums, const xpu_output_quant *output_quant);
 
 /* One of several right operands, k x n, that share the left one. */
 typedef struct xpu_gemm_part {
     xpu_matrix b;
-    const xpu_quantized *quantized; /* NULL: elements of args->dtype */
-    const void *c;                  /* n contiguous elements, added to each row; NULL in all parts: no bias */
+    const xpu_quant_params *quantized; /* NULL: elements of args->dtype */
+    const void *c; /* n contiguous elements, added to each row; NULL in all parts: no bias */
     int64_t n;
 } xpu_gemm_part;
 
 /* 1 to 4 parts. `norm` may be NULL. */
-typedef struct xpu_joined {
+typedef struct xpu_gemm_fusion {
     int count;
     const xpu_gemm_part *part;
     bool gated;
     const void *norm;
     double eps;
     bool norm_plus_one; /* the weights of all norms, head norms too, are 1 + the stored ones */
-} xpu_joined;
+} xpu_gemm_fusion;
 
 /* Horizontally fused products with few rows (decoding), in one launch:
  *
@@ -197,18 +197,19 @@ typedef struct xpu_joined {
  * Errors: XPU_ERROR_INVALID_ARGUMENT for inconsistent sizes.
  * XPU_ERROR_NOT_SUPPORTED, with nothing done, if the device has no kernel for the whole: on CPUs; for more
  * than 16 rows (unquantized: more than 1); for operands that are not K-major and 16-byte aligned. */
-XPU_API xpu_status xpu_gemm_joined(xpu_stream *stream, const xpu_gemm_args *args, const xpu_joined *joined);
+XPU_API xpu_status xpu_gemm_fused(xpu_stream *stream, const xpu_gemm_args *args,
+                                  const xpu_gemm_fusion *fusion);
 
 /* A key or value cache of args->dtype. Strides count elements: between rows (sequences), heads and positions.
  * The elements of a head are contiguous. */
 typedef struct xpu_kv_cache {
     void *data;
-    int64_t row_stride, head_stride, place_stride;
+    int64_t row_stride, head_stride, position_stride;
 } xpu_kv_cache;
 
 /* RoPE and KV-cache write for queries, keys and values, one token per row. With `cos` and `sin` NULL there is
  * no RoPE. */
-typedef struct xpu_cached {
+typedef struct xpu_qkv_rope {
     int64_t depth;           /* elements of a head, even */
     const void *cos, *sin;   /* `depth` elements of args->dtype each */
     int64_t angle_stride;    /* elements between the angles of two rows; 0: the same for all */
@@ -218,7 +219,7 @@ typedef struct xpu_cached {
     xpu_kv_cache keys, values;
     const void *query_norm, *key_norm; /* `depth` elements of args->dtype each, or both NULL */
     double head_eps;
-} xpu_cached;
+} xpu_qkv_rope;
 
 /* Fused QKV projection with RoPE and KV-cache write.
  *
@@ -232,11 +233,12 @@ typedef struct xpu_cached {
  *
  * A position out of range is reported to `fault` (xpu/fault.h; may be NULL), and nothing is written to the
  * caches. Other errors: as xpu_gemm_fused. */
-XPU_API xpu_status xpu_gemm_cached(xpu_stream *stream, const xpu_gemm_args *args, const xpu_joined *joined,
-                                   const xpu_cached *cached, xpu_fault *fault);
+XPU_API xpu_status xpu_gemm_qkv_rope(xpu_stream *stream, const xpu_gemm_args *args,
+                                     const xpu_gemm_fusion *fusion, const xpu_qkv_rope *qkv,
+                                     xpu_fault *fault);
 
 /* out[b][r][c] = the value of element [r][c] of `matrix`. `dtype`, of `out`: float16, bfloat16 or float32. */
-XPU_API xpu_status xpu_dequantize(xpu_stream *stream, const xpu_matrix *matrix, const xpu_quantized *q,
+XPU_API xpu_status xpu_dequantize(xpu_stream *stream, const xpu_matrix *matrix, const xpu_quant_params *q,
                                   int64_t batch, int64_t rows, int64_t columns, xpu_dtype dtype,
                                   const xpu_matrix *out);
 
@@ -251,7 +253,7 @@ XPU_API xpu_status xpu_dequantize(xpu_stream *stream, const xpu_matrix *matrix, 
 typedef struct xpu_host_provider {
     xpu_status (*gemm)(xpu_stream *stream, const xpu_gemm_args *args);
     /* bfloat16 operands, float32 result that is not rounded to bfloat16; alpha is 1. */
-    xpu_status (*gemm_wide)(xpu_stream *stream, const xpu_gemm_args *args);
+    xpu_status (*gemm_f32_output)(xpu_stream *stream, const xpu_gemm_args *args);
 } xpu_host_provider;
 XPU_API xpu_status xpu_set_host_provider(const xpu_host_provider *provider);
 

@@ -47,12 +47,12 @@ typedef struct xpu_roi {
  *     position-sensitive kinds: the channel that was read.
  * fault: may be NULL. */
 XPU_API xpu_status xpu_roi_forward(xpu_stream *stream, const xpu_roi *args, const void *image,
-                                   const void *regions, void *output, int32_t *places, xpu_fault *fault);
+                                   const void *regions, void *output, int32_t *argmax, xpu_fault *fault);
 /* grad_image: fp32 (fp64 for fp64). Accumulated into with atomics, in no fixed order: initialize it to 0.
  * argmax: XPU_ROI_POOL only.
  * Errors: XPU_ERROR_NOT_SUPPORTED for fp64 on a device without has_atomic64. */
 XPU_API xpu_status xpu_roi_backward(xpu_stream *stream, const xpu_roi *args, const void *grad_output,
-                                    const void *regions, const int32_t *places, void *grad_image,
+                                    const void *regions, const int32_t *argmax, void *grad_image,
                                     xpu_fault *fault);
 
 #ifdef __cplusplus

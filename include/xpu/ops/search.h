@@ -14,8 +14,8 @@ extern "C" {
  * values_per_row: consecutive values that share a sequence; 0: all values search the only one.
  * sorter: XPU_INT64 positions that sort each sequence, or NULL. */
 XPU_API xpu_status xpu_search(xpu_stream *stream, xpu_dtype dtype, const void *sequence, int64_t length,
-                              const int64_t *sorter, const void *values, int64_t count, int64_t a_row,
-                              bool right, xpu_dtype out_dtype, void *out);
+                              const int64_t *sorter, const void *values, int64_t count,
+                              int64_t values_per_row, bool right, xpu_dtype out_dtype, void *out);
 
 /* out[i] (bool): is values[i] among the `length` elements of the sorted sequence? `invert` negates the
  *     answer. */

@@ -25,9 +25,9 @@ XPU_API xpu_status xpu_sparse_keys(xpu_stream *stream, const xpu_tensor *indices
  * keys: NULL means keys[i] = i.
  * Dtypes: sorted and keys: one of XPU_INT64, XPU_INT32. positions: position_dtype, one of the same. */
 typedef struct xpu_sparse_search_args {
-    xpu_dtype dtype, place_dtype;
+    xpu_dtype dtype, position_dtype;
     const void *sorted, *keys;
-    void *places;
+    void *positions;
     int64_t length, count;
     bool upper;
 } xpu_sparse_search_args;
@@ -42,7 +42,7 @@ typedef struct xpu_sparse_reduce_args {
     xpu_sparse_reduction reduction;
     xpu_dtype dtype;
     const void *values;
-    const int64_t *places, *starts;
+    const int64_t *positions, *starts;
     void *out;
     int64_t segments, count, width;
 } xpu_sparse_reduce_args;
@@ -63,7 +63,7 @@ XPU_API xpu_status xpu_sparse_reduce(xpu_stream *stream, const xpu_sparse_reduce
 typedef struct xpu_sparse_product_args {
     xpu_dtype dtype, index_dtype;
     const void *starts, *columns, *values, *dense, *in;
-    const int64_t *places;
+    const int64_t *positions;
     void *out;
     int64_t rows, width, height, dense_stride, in_stride[2];
     xpu_scalar alpha, beta;

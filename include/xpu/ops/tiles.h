@@ -23,7 +23,7 @@ typedef struct xpu_tile {
     int depth;         /* of one step along K */
     /* For 0, 1 or 2 K-major operands: the rate's index in xpu/tuning.h (-1 if there is no such product), and
      * the rate in effect, measured or estimated. */
-    int rate_number[3];
+    int rate_index[3];
     double rate[3];
 } xpu_tile;
 
@@ -31,14 +31,14 @@ typedef struct xpu_tile {
  * which pins one. */
 XPU_API int xpu_tile_count(void);
 /* dtype: of the operands. tf32: float32 as xpu_gemm_tf32 computes it. */
-XPU_API xpu_status xpu_tile_get(int device, xpu_dtype dtype, bool tf32, int number, xpu_tile *tile);
+XPU_API xpu_status xpu_tile_get(int device, xpu_dtype dtype, bool tf32, int index, xpu_tile *tile);
 /* The rate of a tile that makes a product of m x n x k, pinned to it, take `seconds`, with all other rates
  * as they are.
  * The product should be large enough to give each compute unit several work-groups.
  *
  * Errors: XPU_ERROR_INVALID_ARGUMENT if the time is shorter than at any rate. */
-XPU_API xpu_status xpu_tile_rate(int device, xpu_dtype dtype, bool tf32, int number, int64_t m, int64_t n,
-                                 int64_t k, int along_k, double seconds, double *rate);
+XPU_API xpu_status xpu_tile_rate(int device, xpu_dtype dtype, bool tf32, int index, int64_t m, int64_t n,
+                                 int64_t k, int k_major_operands, double seconds, double *rate);
 
 #ifdef __cplusplus
 }

@@ -17,15 +17,15 @@ XPU_API xpu_status xpu_sort_rows(xpu_stream *stream, xpu_dtype dtype, const void
  * a row differs from the previous one. The last id plus 1 is the number of unique rows.
  *
  * order: the sequence's order. NULL, or with `in_order`: memory order. */
-XPU_API xpu_status xpu_unique_number(xpu_stream *stream, xpu_dtype dtype, const void *in, int64_t rows,
-                                     int64_t width, const int64_t *order, bool in_order, int64_t *numbers);
+XPU_API xpu_status xpu_unique_ids(xpu_stream *stream, xpu_dtype dtype, const void *in, int64_t rows,
+                                  int64_t width, const int64_t *order, bool in_order, int64_t *ids);
 
 /* From those ids: the `unique_count` unique rows, the id of each row at its original position (by `order`),
  *     and the count of each. Any of the three outputs may be NULL. With `in_order`, the rows of `in` are
  *     already sorted. */
 XPU_API xpu_status xpu_unique(xpu_stream *stream, xpu_dtype dtype, const void *in, int64_t rows,
-                              int64_t width, const int64_t *order, bool in_order, const int64_t *numbers,
-                              int64_t different, void *out, int64_t *inverse, int64_t *counts);
+                              int64_t width, const int64_t *order, bool in_order, const int64_t *ids,
+                              int64_t unique_count, void *out, int64_t *inverse, int64_t *counts);
 
 #ifdef __cplusplus
 }

@@ -21,8 +21,8 @@
 #define TILE 64
 #define TILE_K 16
 #define SIDE 4
-#define A_K_FAST 1
-#define B_K_FAST 1
+#define A_K_MAJOR 1
+#define B_K_MAJOR 1
 #define FLOAT_T 1
 #define DOUBLE_T 0
 #define COMPLEX_T 0
@@ -92,7 +92,7 @@ static inline void over_row(float v[SIDE], __local float (*shared)[17], bool lar
 }
 
 KERNEL attention_forward(const attention_params GIVEN) {
-    __local float slab_a[TILE_K][PITCH], slab_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][VALUE_DEPTH];
+    __local float local_tile_a[TILE_K][PITCH], local_tile_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][VALUE_DEPTH];
     __local float shared[TILE][17];
     const long blocks = (GIVEN.queries + TILE - 1) / TILE;
     long g = XPU_GROUP(0);
@@ -104,9 +104,9 @@ KERNEL attention_forward(const attention_params GIVEN) {
     if (BANDED && q0 >= p.queries) return;
     const int x = (int)get_local_id(0), y = (int)get_local_id(1);
 
-    float out[SIDE][VALUE_DEPTH / 16], top[SIDE], sum[SIDE];
+    float out[SIDE][VALUE_DEPTH / 16], row_max[SIDE], sum[SIDE];
     CLEAR(out, VALUE_DEPTH / 16);
-    for (int i = 0; i < SIDE; i++) top[i] = -INFINITY, sum[i] = 0;
+    for (int i = 0; i < SIDE; i++) row_max[i] = -INFINITY, sum[i] = 0;
 
     const long k_end = end_key_of(&p, q0 + TILE - 1);
     for (long k0 = first_key_of(&p, q0); k0 < k_end; k0 += TILE) {
@@ -114,7 +114,7 @@ KERNEL attention_forward(const attention_params GIVEN) {
         CLEAR(s, SIDE);
         TILE_PRODUCT(s, QUERY, KEY_COLUMN, 0, 0, 0, p.depth);
         for (int i = 0; i < SIDE; i++) {
-            corner[i] = top[i];
+            corner[i] = row_max[i];
             for (int j = 0; j < SIDE; j++) {
                 s[i][j] = score(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j), s[i][j]);
                 corner[i] = s[i][j] > corner[i] || s[i][j] != s[i][j] ? s[i][j] : corner[i];
@@ -123,15 +123,15 @@ KERNEL attention_forward(const attention_params GIVEN) {
         over_row(corner, shared, true);
         for (int i = 0; i < SIDE; i++) {
             const float shift = corner[i] == -INFINITY ? 0.0f : corner[i]; /* nothing taken part yet? */
-            const float fade = exp(top[i] - shift);
-            top[i] = corner[i];
+            const float alpha = exp(row_max[i] - shift);
+            row_max[i] = corner[i];
             part[i] = 0;
             for (int j = 0; j < SIDE; j++) {
                 s[i][j] = exp(s[i][j] - shift);
                 part[i] += s[i][j];
             }
-            sum[i] *= fade;
-            for (int j = 0; j < VALUE_DEPTH / 16; j++) out[i][j] *= fade;
+            sum[i] *= alpha;
+            for (int j = 0; j < VALUE_DEPTH / 16; j++) out[i][j] *= alpha;
         }
         over_row(part, shared, false);
         for (int i = 0; i < SIDE; i++) {
@@ -151,7 +151,7 @@ KERNEL attention_forward(const attention_params GIVEN) {
             if (at < p.value_depth) PUT(p.out, b, h, query, at, out[i][j] * scale);
         }
         if (x == 0 && value_part == 0 && p.logsumexp.data)
-            *logsumexp_at(&p, b, h, query) = top[i] + log(sum[i]);
+            *logsumexp_at(&p, b, h, query) = row_max[i] + log(sum[i]);
     }
 }
 #endif
@@ -196,7 +196,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_delta(co
 }
 
 KERNEL attention_grad_query(const attention_params GIVEN) {
-    __local float slab_a[TILE_K][PITCH], slab_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][DEPTH];
+    __local float local_tile_a[TILE_K][PITCH], local_tile_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][DEPTH];
     const long blocks = (GIVEN.queries + TILE - 1) / TILE;
     long g = XPU_GROUP(0);
     const long q0 = g % blocks * TILE;
@@ -229,7 +229,7 @@ KERNEL attention_grad_query(const attention_params GIVEN) {
 }
 
 KERNEL attention_grad_key_value(const attention_params GIVEN) {
-    __local float slab_a[TILE_K][PITCH], slab_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][WIDER];
+    __local float local_tile_a[TILE_K][PITCH], local_tile_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][WIDER];
     const long blocks = (GIVEN.keys + TILE - 1) / TILE, share = GIVEN.heads / GIVEN.key_heads;
     long g = XPU_GROUP(0);
     const long k0 = g % blocks * TILE;
@@ -274,7 +274,7 @@ KERNEL attention_grad_key_value(const attention_params GIVEN) {
 
 #ifdef GRAD_BIAS
 KERNEL attention_grad_bias(const attention_params p) {
-    __local float slab_a[TILE_K][PITCH], slab_b[TILE_K][PITCH], weights[TILE][PITCH];
+    __local float local_tile_a[TILE_K][PITCH], local_tile_b[TILE_K][PITCH], weights[TILE][PITCH];
     const long rows = p.bias_size[2], columns = p.bias_size[3];
     const bool over_queries = rows < p.queries, over_keys = columns < p.keys;
     const long row_blocks = (rows + TILE - 1) / TILE, column_blocks = (columns + TILE - 1) / TILE;

@@ -8,7 +8,7 @@ typedef struct attention_matrix {
     xpu_i64 stride[4];
 } attention_matrix;
 
-#define JOINED_SLICES 32 /* at most, by the work-group that comes last */
+#define MAX_MERGED_SPLITS 32 /* at most, by the work-group that comes last */
 #define PARTIAL_PITCH(value_depth) (((value_depth) + 3) / 4 * 4)
 
 typedef struct attention_params {

@@ -74,14 +74,14 @@ static inline void direct_scores(__local float *scores, __local const float *lef
     }
 }
 
-/* out[row] = out[row] * fade[row], or 0 where `begin`, + scores[row] . values. */
-static inline void direct_values(__local float *out, __local const float *scores, const float *fade, bool begin,
+/* out[row] = out[row] * alpha[row], or 0 where `begin`, + scores[row] . values. */
+static inline void direct_values(__local float *out, __local const float *scores, const float *alpha, bool begin,
                                  __global const STORED(T) * from, long step, int keys) {
     for (int n = 0; n < VALUE_DEPTH; n += 16 * ACROSS) {
         float16 o[ROWS][ACROSS];
         _Pragma("unroll") for (int i = 0; i < ROWS; i++)
             _Pragma("unroll") for (int c = 0; c < ACROSS; c++)
-                o[i][c] = begin ? 0 : vload16(c, out + i * VALUE_DEPTH + n) * fade[i];
+                o[i][c] = begin ? 0 : vload16(c, out + i * VALUE_DEPTH + n) * alpha[i];
         __global const STORED(T) *value = from + n;
         for (int k = 0; k < keys; k++, value += step)
             _Pragma("unroll") for (int c = 0; c < ACROSS; c++) {
@@ -95,14 +95,14 @@ static inline void direct_values(__local float *out, __local const float *scores
 }
 #endif
 
-XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void attention_host(const attention_params p) {
+XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void attention_host(const attention_params p) {
     __local float left[HOST_BAND * DEPTH] __attribute__((aligned(64)));
 #if !DIRECT
     __local float panel[HOST_KEYS * WIDER] __attribute__((aligned(64)));
 #endif
     __local float scores[HOST_BAND * HOST_KEYS] __attribute__((aligned(64)));
     __local float out[HOST_BAND * VALUE_DEPTH] __attribute__((aligned(64)));
-    float top[HOST_BAND], sum[HOST_BAND], fade[HOST_BAND];
+    float row_max[HOST_BAND], sum[HOST_BAND], alpha[HOST_BAND];
     const long all_rows = p.queries * p.packed, bands = (all_rows + p.slice - 1) / p.slice, sets = p.heads / p.packed;
     const long g = XPU_GROUP(0), r0 = g % bands * p.slice, set = g / bands % sets, b = g / bands / sets;
     const long kh = set * p.packed / (p.heads / p.key_heads);
@@ -115,7 +115,7 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void atten
         if (p.query.stride[3] == 1)
             for (; i + 16 <= p.depth; i += 16) vstore16(LOAD16(from + i) * p.scale, 0, left + m * DEPTH + i);
         for (; i < p.depth; i++) left[m * DEPTH + i] = LOAD(T, from, i * p.query.stride[3]) * p.scale;
-        top[m] = -INFINITY;
+        row_max[m] = -INFINITY;
         sum[m] = 0;
     }
 
@@ -126,7 +126,7 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void atten
 #if DIRECT
         direct_scores(scores, left, XPU_CPTR(STORED(T), HEAD(p.key, b, kh, k0)), p.key.stride[2], keys);
 #else
-        host_pack(panel, DEPTH, XPU_CPTR(STORED(T), HEAD(p.key, b, kh, k0)), p.key.stride[3], p.key.stride[2],
+        host_pack_panel(panel, DEPTH, XPU_CPTR(STORED(T), HEAD(p.key, b, kh, k0)), p.key.stride[3], p.key.stride[2],
                   p.key.stride[3] == 1, p.depth, keys);
         for (int m = 0; m < rows; m += ROWS)
             for (int n = 0; n < keys; n += 16) {
@@ -166,7 +166,7 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void atten
                 vstore16(v, 0, s + n);
                 most = fmax(most, v);
             }
-            const float before = top[m], after = fmax(before, highest(most));
+            const float before = row_max[m], after = fmax(before, highest(most));
             const float shift = after == -INFINITY ? 0.0f : after; /* nothing taken part yet? */
             float16 part = 0;
             for (int n = 0; n < keys; n += 16) {
@@ -174,16 +174,16 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void atten
                 vstore16(v, 0, s + n);
                 part += v;
             }
-            fade[m] = exp(before - shift);
-            top[m] = after;
-            sum[m] = sum[m] * fade[m] + total(part);
+            alpha[m] = exp(before - shift);
+            row_max[m] = after;
+            sum[m] = sum[m] * alpha[m] + total(part);
         }
 
 #if DIRECT
-        direct_values(out, scores, fade, k0 == 0, XPU_CPTR(STORED(T), HEAD(p.value, b, kh, k0)), p.value.stride[2],
+        direct_values(out, scores, alpha, k0 == 0, XPU_CPTR(STORED(T), HEAD(p.value, b, kh, k0)), p.value.stride[2],
                       keys);
 #else
-        host_pack(panel, HOST_KEYS, XPU_CPTR(STORED(T), HEAD(p.value, b, kh, k0)), p.value.stride[2],
+        host_pack_panel(panel, HOST_KEYS, XPU_CPTR(STORED(T), HEAD(p.value, b, kh, k0)), p.value.stride[2],
                   p.value.stride[3], false, keys, p.value_depth);
         for (int m = 0; m < rows; m += ROWS)
             for (int n = 0; n < VALUE_DEPTH; n += 16) {
@@ -192,7 +192,7 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void atten
                 _Pragma("unroll") for (int i = 0; i < ROWS; i++) {
                     const int row = min(m + i, rows - 1);
                     a[i] = scores + row * HOST_KEYS;
-                    o[i] = k0 ? vload16(0, out + row * VALUE_DEPTH + n) * fade[row] : 0;
+                    o[i] = k0 ? vload16(0, out + row * VALUE_DEPTH + n) * alpha[row] : 0;
                 }
                 for (int k = 0; k < keys; k++) {
                     const float16 right = vload16(0, PANEL(n, k, HOST_KEYS));
@@ -217,6 +217,6 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void atten
         if (p.logsumexp.data)
             XPU_PTR(float, p.logsumexp.data)
             [b * p.logsumexp.stride[0] + h * p.logsumexp.stride[1] + query * p.logsumexp.stride[2]] =
-                top[m] + log(sum[m]);
+                row_max[m] + log(sum[m]);
     }
 }

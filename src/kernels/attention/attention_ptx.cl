@@ -24,51 +24,51 @@
 #define COMPLEX_T 0
 #include "gemm/gemm_tile.h"
 
-#include "attention/attention_join.h"
+#include "attention/attention_merge.h"
 #include "matrix/last_group.h"
 #include "matrix/matrix_ptx.h"
 
-#define THREADS (TEAMS * MATRIX_TEAM)
-#define TILE ((SHARED ? 1 : TEAMS) * 16 * BLOCKS)
-#define GROUP_STEP ((SHARED ? TEAMS : 1) * STEP) /* rows of the other side that a group brings at a time */
+#define THREADS (SUBGROUPS * MATRIX_SUBGROUP_SIZE)
+#define TILE ((SHARED ? 1 : SUBGROUPS) * 16 * BLOCKS)
+#define GROUP_STEP ((SHARED ? SUBGROUPS : 1) * STEP) /* rows of the other side that a group brings at a time */
 #define KERNEL MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
 
-#define PIECES (DEPTH / PIECE)
-#define VALUE_PIECES (VALUE_DEPTH / PIECE)
-#define ROW_BYTES (SLAB_PITCH(PIECES) * 16)
-#define VALUE_ROW_BYTES (SLAB_PITCH(VALUE_PIECES) * 16)
+#define PIECES (DEPTH / VECTOR_ELEMENTS)
+#define VALUE_VECTORS (VALUE_DEPTH / VECTOR_ELEMENTS)
+#define ROW_BYTES (LOCAL_TILE_PITCH(PIECES) * 16)
+#define VALUE_ROW_BYTES (LOCAL_TILE_PITCH(VALUE_VECTORS) * 16)
 #define STAGE_BYTES (GROUP_STEP * (ROW_BYTES + VALUE_ROW_BYTES)) /* of keys and values, or queries and gradients */
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 
-/* Brings `rows` rows of `pieces` into a tile: ADDRESS(row) of the first `left` of them, which have `depth`
+/* Brings `rows` rows of `vecs` into a tile: ADDRESS(row) of the first `left` of them, which have `depth`
  * numbers; zeros beyond. */
-#define BRING(to, rows, pieces, left, depth, base, ADDRESS)                                                  \
-    WRITTEN_OUT for (uint i_ = 0; i_ < ((rows) * (pieces) + THREADS - 1) / THREADS; i_++) {                  \
-        const uint e_ = get_local_id(0) + i_ * THREADS, row_ = e_ / (pieces), piece_ = e_ % (pieces);        \
-        if ((rows) * (pieces) % THREADS && e_ >= (rows) * (pieces)) break;                                   \
+#define PREFETCH(to, rows, vecs, left, depth, base, ADDRESS)                                                  \
+    UNROLL for (uint i_ = 0; i_ < ((rows) * (vecs) + THREADS - 1) / THREADS; i_++) {                  \
+        const uint e_ = get_local_id(0) + i_ * THREADS, row_ = e_ / (vecs), piece_ = e_ % (vecs);        \
+        if ((rows) * (vecs) % THREADS && e_ >= (rows) * (vecs)) break;                                   \
         const int valid_ =                                                                                   \
-            (int)row_ < (left) ? clamp(((depth) - (int)piece_ * PIECE) * ELEMENT, 0, 16) : 0;                \
-        copy_piece_ahead((to) + slab_place(row_, piece_, pieces), ADDRESS(row_) + piece_ * 16, base, valid_, \
+            (int)row_ < (left) ? clamp(((depth) - (int)piece_ * VECTOR_ELEMENTS) * ELEMENT, 0, 16) : 0;                \
+        copy_vector_async((to) + swizzled_offset(row_, piece_, vecs), ADDRESS(row_) + piece_ * 16, base, valid_, \
                          ALIGNED);                                                                           \
     }
 
-/* The same of the work-group's TILE rows, of which each team keeps its own in registers, as a left operand:
+/* The same of the work-group's TILE rows, of which each subgroup keeps its own in registers, as a left operand:
  * to[block][step along k]. */
-#define HOLD(to, pieces, left, depth, base, ADDRESS)                                                         \
+#define HOLD(to, vecs, left, depth, base, ADDRESS)                                                         \
     do {                                                                                                     \
-        BRING(stages, TILE, pieces, left, depth, base, ADDRESS);                                             \
-        HOLD_ROWS(to, stages, pieces);                                                                       \
+        PREFETCH(stages, TILE, vecs, left, depth, base, ADDRESS);                                             \
+        HOLD_ROWS(to, stages, vecs);                                                                       \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
     } while (0)
 /* … when they are at `from`. */
-#define HOLD_ROWS(to, from, pieces)                                                                          \
+#define HOLD_ROWS(to, from, vecs)                                                                          \
     do {                                                                                                     \
-        copies_close();                                                                                      \
-        COPIES_WAIT(0);                                                                                      \
+        commit_copies();                                                                                      \
+        WAIT_FOR_COPIES(0);                                                                                      \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
-        WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++)                                                     \
-            WRITTEN_OUT for (uint k_ = 0; k_ < (pieces) * PIECE / UNIT_K; k_++) to[i_][k_] =                 \
-                read_left(from, team_row + i_ * 16, k_, pieces);                                             \
+        UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++)                                                     \
+            UNROLL for (uint k_ = 0; k_ < (vecs) * VECTOR_ELEMENTS / UNIT_K; k_++) to[i_][k_] =                 \
+                read_left(from, subgroup_row + i_ * 16, k_, vecs);                                             \
     } while (0)
 
 static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long row) {
@@ -82,68 +82,68 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
     const xpu_addr first_key = start_of(&p.key, b, kh, 0), first_value = start_of(&p.value, b, kh, 0);
 #define KEY_ROW(row) (first_key + (next_ + row) * key_pitch)
 #define VALUE_ROW(row) (first_value + (next_ + row) * value_pitch)
-#define BRING_KEYS(stage, from)                                                                              \
+#define PREFETCH_KEYS(stage, from)                                                                              \
     {                                                                                                        \
         const long next_ = from;                                                                             \
-        BRING(stage, GROUP_STEP, PIECES, k_end - next_, p.depth, p.key.data, KEY_ROW);                             \
+        PREFETCH(stage, GROUP_STEP, PIECES, k_end - next_, p.depth, p.key.data, KEY_ROW);                             \
     }
-#define BRING_VALUES(stage, from)                                                                            \
+#define PREFETCH_VALUES(stage, from)                                                                            \
     {                                                                                                        \
         const long next_ = from;                                                                             \
-        BRING((stage) + GROUP_STEP * ROW_BYTES, GROUP_STEP, VALUE_PIECES, k_end - next_, p.value_depth,      \
+        PREFETCH((stage) + GROUP_STEP * ROW_BYTES, GROUP_STEP, VALUE_VECTORS, k_end - next_, p.value_depth,      \
               p.value.data, VALUE_ROW);                                                                      \
     }
 
 /* Adds left (rows along k, in registers) times right^T, `columns` rows of a tile, to `sum`. */
-#define ADD_PRODUCT(sum, left, right, columns, depth, pieces)                                                \
-    WRITTEN_OUT for (uint k_ = 0; k_ < (depth) / UNIT_K; k_++) {                                             \
-        prepared_left left_[BLOCKS];                                                                         \
-        WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) left_[i_] = prepare_left(left[i_][k_]);             \
-        WRITTEN_OUT for (uint n_ = 0; n_ < (columns) / 16; n_++) {                                           \
-            const uint4 r_ = read_right(right, n_ * 16, k_, pieces);                                         \
-            const prepared_right u_ = prepare_right(r_.xy), v_ = prepare_right(r_.zw);                       \
-            WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) {                                               \
-                multiply_prepared(&sum[i_][n_ * 2], left_[i_], u_);                                          \
-                multiply_prepared(&sum[i_][n_ * 2 + 1], left_[i_], v_);                                      \
+#define ADD_PRODUCT(sum, left, right, columns, depth, vecs)                                                \
+    UNROLL for (uint k_ = 0; k_ < (depth) / UNIT_K; k_++) {                                             \
+        split_left left_[BLOCKS];                                                                         \
+        UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) left_[i_] = make_split_left(left[i_][k_]);             \
+        UNROLL for (uint n_ = 0; n_ < (columns) / 16; n_++) {                                           \
+            const uint4 r_ = read_right(right, n_ * 16, k_, vecs);                                         \
+            const split_right u_ = make_split_right(r_.xy), v_ = make_split_right(r_.zw);                       \
+            UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) {                                               \
+                multiply_split(&sum[i_][n_ * 2], left_[i_], u_);                                          \
+                multiply_split(&sum[i_][n_ * 2 + 1], left_[i_], v_);                                      \
             }                                                                                                \
         }                                                                                                    \
     }
 
 /* Adds `weights`, sums as they lie, times the rows of a tile. The units cut off what they add up, so that
  * fp32 adds the sums of a step itself. */
-#if MATRIX_WHOLE
-#define ADD_WEIGHTED(sum, weights, rows, width, pieces)                                                      \
+#if MATRIX_IS_FP32
+#define ADD_WEIGHTED(sum, weights, rows, width, vecs)                                                      \
     do {                                                                                                     \
-        prepared_left left_[STEP / UNIT_K][BLOCKS];                                                          \
-        WRITTEN_OUT for (uint k_ = 0; k_ < STEP / UNIT_K; k_++)                                              \
-            WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) left_[k_][i_] =                                 \
-                prepare_left(sums_as_left(&weights[i_][k_ * BLOCKS_AS_LEFT]));                               \
-        WRITTEN_OUT for (uint n_ = 0; n_ < (width) / 16; n_++) {                                             \
+        split_left left_[STEP / UNIT_K][BLOCKS];                                                          \
+        UNROLL for (uint k_ = 0; k_ < STEP / UNIT_K; k_++)                                              \
+            UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) left_[k_][i_] =                                 \
+                make_split_left(accumulators_as_left(&weights[i_][k_ * BLOCKS_PER_LEFT]));                               \
+        UNROLL for (uint n_ = 0; n_ < (width) / 16; n_++) {                                             \
             float4 part_[BLOCKS][2];                                                                         \
             CLEAR(part_, 2);                                                                                 \
-            WRITTEN_OUT for (uint k_ = 0; k_ < STEP / UNIT_K; k_++) {                                        \
-                const uint4 r_ = read_right_turned(rows, n_ * 16, k_, pieces);                               \
-                const prepared_right u_ = prepare_right(r_.xy), v_ = prepare_right(r_.zw);                   \
-                WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) {                                           \
-                    multiply_prepared(&part_[i_][0], left_[k_][i_], u_);                                     \
-                    multiply_prepared(&part_[i_][1], left_[k_][i_], v_);                                     \
+            UNROLL for (uint k_ = 0; k_ < STEP / UNIT_K; k_++) {                                        \
+                const uint4 r_ = read_right_transposed(rows, n_ * 16, k_, vecs);                               \
+                const split_right u_ = make_split_right(r_.xy), v_ = make_split_right(r_.zw);                   \
+                UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) {                                           \
+                    multiply_split(&part_[i_][0], left_[k_][i_], u_);                                     \
+                    multiply_split(&part_[i_][1], left_[k_][i_], v_);                                     \
                 }                                                                                            \
             }                                                                                                \
-            WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) {                                               \
+            UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) {                                               \
                 sum[i_][n_ * 2] += part_[i_][0];                                                             \
                 sum[i_][n_ * 2 + 1] += part_[i_][1];                                                         \
             }                                                                                                \
         }                                                                                                    \
     } while (0)
 #else
-#define ADD_WEIGHTED(sum, weights, rows, width, pieces)                                                      \
-    WRITTEN_OUT for (uint k_ = 0; k_ < STEP / UNIT_K; k_++) {                                                \
+#define ADD_WEIGHTED(sum, weights, rows, width, vecs)                                                      \
+    UNROLL for (uint k_ = 0; k_ < STEP / UNIT_K; k_++) {                                                \
         fragment_a left_[BLOCKS];                                                                            \
-        WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) left_[i_] =                                         \
-            sums_as_left(&weights[i_][k_ * BLOCKS_AS_LEFT]);                                                 \
-        WRITTEN_OUT for (uint n_ = 0; n_ < (width) / 16; n_++) {                                             \
-            const uint4 r_ = read_right_turned(rows, n_ * 16, k_, pieces);                                   \
-            WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) {                                               \
+        UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) left_[i_] =                                         \
+            accumulators_as_left(&weights[i_][k_ * BLOCKS_PER_LEFT]);                                                 \
+        UNROLL for (uint n_ = 0; n_ < (width) / 16; n_++) {                                             \
+            const uint4 r_ = read_right_transposed(rows, n_ * 16, k_, vecs);                                   \
+            UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) {                                               \
                 multiply_blocks(&sum[i_][n_ * 2], left_[i_], r_.xy);                                         \
                 multiply_blocks(&sum[i_][n_ * 2 + 1], left_[i_], r_.zw);                                     \
             }                                                                                                \
@@ -152,10 +152,10 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
 #endif
 
 #define CLEAR(sum, width)                                                                                    \
-    WRITTEN_OUT for (uint i_ = 0; i_ < BLOCKS; i_++) WRITTEN_OUT for (uint j_ = 0; j_ < (width); j_++)       \
+    UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) UNROLL for (uint j_ = 0; j_ < (width); j_++)       \
         sum[i_][j_] = 0
 
-/* Row and column of a work-item's first sum in the team's rows and the blocks of 8 columns. */
+/* Row and column of a work-item's first sum in the subgroup's rows and the blocks of 8 columns. */
 #define ROW(i) (MATRIX_LANE / 4 + (i) * 16)
 #define COLUMN(j) ((int)(MATRIX_LANE % 4 * 2 + (j) * 8))
 
@@ -182,7 +182,7 @@ static inline float over_row_sum(float v) {
 static inline void put_pair(const attention_matrix *m, long b, long h, long row, int i, int depth, float x, float y) {
     const xpu_addr to = start_of(m, b, h, row);
 #if OUT_PAIRS
-#if MATRIX_WHOLE
+#if MATRIX_IS_FP32
     if (i + 1 < depth) *XPU_PTR(float2, to + i * ELEMENT) = (float2)(x, y);
 #else
     if (i + 1 < depth) *XPU_PTR(uint, to + i * ELEMENT) = round_pair(x, y);
@@ -248,11 +248,11 @@ static inline float4 biased4(const attention_params *p, float4 v, float4 bias) {
 
 KERNEL attention_matrix_forward(const attention_params GIVEN) {
 #if SHARED
-    __local uchar slabs[LARGER(STAGES * STAGE_BYTES + TILE * ROW_BYTES, TEAMS * TILE * (VALUE_DEPTH + 2) * 4)] SLAB_ALIGNED;
+    __local uchar local_tiles[LARGER(STAGES * STAGE_BYTES + TILE * ROW_BYTES, SUBGROUPS * TILE * (VALUE_DEPTH + 2) * 4)] LOCAL_TILE_ALIGNED;
 #else
-    __local uchar slabs[LARGER(TILE * ROW_BYTES, STAGES * STAGE_BYTES)] SLAB_ALIGNED;
+    __local uchar local_tiles[LARGER(TILE * ROW_BYTES, STAGES * STAGE_BYTES)] LOCAL_TILE_ALIGNED;
 #endif
-    const slab stages = SLAB_OF(slabs);
+    const local_tile stages = LOCAL_TILE_ADDRESS(local_tiles);
     /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. Divisions
      * of 32 bits: those of 64 take longer than all else before the first read. */
     const uint blocks = (uint)(GIVEN.packed * GIVEN.queries + TILE - 1) / TILE, sets = (uint)GIVEN.heads / (uint)GIVEN.packed;
@@ -265,8 +265,8 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     SEQUENCE(b)
     const long all = p.packed * p.queries;
     if (BANDED && r0 >= all) return;
-    const uint team = get_local_id(0) / MATRIX_TEAM, team_row = SHARED ? 0 : team * 16 * BLOCKS,
-               team_key = SHARED ? team * STEP : 0;
+    const uint subgroup = get_local_id(0) / MATRIX_SUBGROUP_SIZE, subgroup_row = SHARED ? 0 : subgroup * 16 * BLOCKS,
+               subgroup_key = SHARED ? subgroup * STEP : 0;
 
     fragment_a query[BLOCKS][DEPTH / UNIT_K];
 #define QUERY_ROW(row) (at_ = place_of(&p, h, r0 + row), start_of(&p.query, b, at_.h, at_.query))
@@ -276,43 +276,43 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
 #endif
 
     float4 out[BLOCKS][VALUE_DEPTH / 8];
-    float top[BLOCKS][2], sum[BLOCKS][2];
+    float row_max[BLOCKS][2], sum[BLOCKS][2];
     long start[BLOCKS][2], end[BLOCKS][2]; /* of the keys that the row looks at */
     xpu_addr bias_rows[BLOCKS][2];
     CLEAR(out, VALUE_DEPTH / 8);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint u = 0; u < 2; u++) {
-        top[i][u] = -INFINITY, sum[i][u] = 0;
-        const long query_ = place_of(&p, h, r0 + team_row + ROW(i) + u * 8).query;
+    UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint u = 0; u < 2; u++) {
+        row_max[i][u] = -INFINITY, sum[i][u] = 0;
+        const long query_ = place_of(&p, h, r0 + subgroup_row + ROW(i) + u * 8).query;
         start[i][u] = first_key_of(&p, query_), end[i][u] = end_key_of(&p, query_);
-        bias_rows[i][u] = bias_row(&p, b, h, r0 + team_row + ROW(i) + u * 8);
+        bias_rows[i][u] = bias_row(&p, b, h, r0 + subgroup_row + ROW(i) + u * 8);
     }
     const bool many = p.packed > 1; /* heads */
     const long last = many ? p.keys : end_key_of(&p, r0 + TILE - 1);
     const long k_begin = BANDED ? first_key_of(&p, r0) / GROUP_STEP * GROUP_STEP : slice * p.slice;
     const long k_end = BANDED ? last : min(last, k_begin + p.slice);
-    /* No row of the team leaves out a key between these. */
-    const long whole = BANDED ? first_key_of(&p, r0 + team_row + 16 * BLOCKS - 1) : 0;
-    const long common = !many ? end_key_of(&p, r0 + team_row) : LIMITED(p) ? 0 : p.keys;
+    /* No row of the subgroup leaves out a key between these. */
+    const long whole = BANDED ? first_key_of(&p, r0 + subgroup_row + 16 * BLOCKS - 1) : 0;
+    const long common = !many ? end_key_of(&p, r0 + subgroup_row) : LIMITED(p) ? 0 : p.keys;
     const float factor = p.scale * LOG2E;
 
     OPEN_KEYS
     int now = 0;
-    BRING_KEYS(stages, k_begin)
-    copies_close();
+    PREFETCH_KEYS(stages, k_begin)
+    commit_copies();
     if (STAGES > 1) {
-        BRING_VALUES(stages, k_begin)
-        copies_close();
+        PREFETCH_VALUES(stages, k_begin)
+        commit_copies();
     }
 #if SHARED /* at the same time, as there may be no other step */
-    BRING(stages + STAGES * STAGE_BYTES, TILE, PIECES, all - r0, p.depth, p.query.data, QUERY_ROW);
+    PREFETCH(stages + STAGES * STAGE_BYTES, TILE, PIECES, all - r0, p.depth, p.query.data, QUERY_ROW);
 #endif
     for (long step = k_begin; step < k_end; step += GROUP_STEP) {
-        const long k0 = step + team_key;
-        const slab keys = stages + now * STAGE_BYTES + team_key * ROW_BYTES,
-                   values = stages + now * STAGE_BYTES + GROUP_STEP * ROW_BYTES + team_key * VALUE_ROW_BYTES;
+        const long k0 = step + subgroup_key;
+        const local_tile keys = stages + now * STAGE_BYTES + subgroup_key * ROW_BYTES,
+                   values = stages + now * STAGE_BYTES + GROUP_STEP * ROW_BYTES + subgroup_key * VALUE_ROW_BYTES;
 #if defined(BIAS_T) && SHARED /* comes in with the keys; in larger tiles it has no room */
         float4 bias[BLOCKS][STEP / 8];
-        WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++)
+        UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint j = 0; j < STEP / 8; j++)
             bias[i][j] = BIAS4(i, j);
 #define BIAS_HERE(i, j) bias[i][j]
 #else
@@ -321,51 +321,51 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
 #if SHARED
         if (step == k_begin) HOLD_ROWS(query, stages + STAGES * STAGE_BYTES, PIECES);
 #endif
-        COPIES_WAIT(0);
+        WAIT_FOR_COPIES(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* the keys are here, what was there before has been read */
         now = (now + 1) % STAGES;
-        if (STAGES > 1 && step + GROUP_STEP < k_end) BRING_KEYS(stages + now * STAGE_BYTES, step + GROUP_STEP)
-        if (STAGES > 1) copies_close();
+        if (STAGES > 1 && step + GROUP_STEP < k_end) PREFETCH_KEYS(stages + now * STAGE_BYTES, step + GROUP_STEP)
+        if (STAGES > 1) commit_copies();
         if (STAGES == 1 || step + GROUP_STEP < k_end)
-            BRING_VALUES(stages + now * STAGE_BYTES, STAGES > 1 ? step + GROUP_STEP : step)
-        copies_close();
+            PREFETCH_VALUES(stages + now * STAGE_BYTES, STAGES > 1 ? step + GROUP_STEP : step)
+        commit_copies();
         float4 s[BLOCKS][STEP / 8];
         CLEAR(s, STEP / 8);
         ADD_PRODUCT(s, query, keys, STEP, DEPTH, PIECES);
 #ifdef BIAS_T
-        WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++)
+        UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint j = 0; j < STEP / 8; j++)
             s[i][j] = biased4(&p, s[i][j], BIAS_HERE(i, j)) * LOG2E;
 #else
-        WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) s[i][j] *= factor;
+        UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint j = 0; j < STEP / 8; j++) s[i][j] *= factor;
         if (k0 + STEP > min(common, k_end) || k0 < whole)
-            WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
+            UNROLL for (uint i = 0; i < BLOCKS; i++) {
                 const int from[2] = {in_step(start[i][0], k0), in_step(start[i][1], k0)};
                 const int to[2] = {in_step(end[i][0], k0), in_step(end[i][1], k0)};
-                WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) LEAVE_OUT(s[i][j], COLUMN(j), from, to);
+                UNROLL for (uint j = 0; j < STEP / 8; j++) LEAVE_OUT(s[i][j], COLUMN(j), from, to);
             }
 #endif
-        WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
-            float upper = top[i][0], lower = top[i][1];
-            WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
+        UNROLL for (uint i = 0; i < BLOCKS; i++) {
+            float upper = row_max[i][0], lower = row_max[i][1];
+            UNROLL for (uint j = 0; j < STEP / 8; j++) {
                 upper = fmax(upper, fmax(s[i][j].x, s[i][j].y));
                 lower = fmax(lower, fmax(s[i][j].z, s[i][j].w));
             }
             upper = over_row_max(upper), lower = over_row_max(lower);
             const float shift = upper == -INFINITY ? 0 : upper; /* nothing taken part yet? */
             const float lower_shift = lower == -INFINITY ? 0 : lower;
-            const float fade = POWER_OF_2(top[i][0] - shift), lower_fade = POWER_OF_2(top[i][1] - lower_shift);
-            top[i][0] = upper, top[i][1] = lower;
+            const float alpha = POWER_OF_2(row_max[i][0] - shift), lower_alpha = POWER_OF_2(row_max[i][1] - lower_shift);
+            row_max[i][0] = upper, row_max[i][1] = lower;
             float part = 0, lower_part = 0;
-            WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
+            UNROLL for (uint j = 0; j < STEP / 8; j++) {
                 s[i][j].x = POWER_OF_2(s[i][j].x - shift), s[i][j].y = POWER_OF_2(s[i][j].y - shift);
                 s[i][j].z = POWER_OF_2(s[i][j].z - lower_shift), s[i][j].w = POWER_OF_2(s[i][j].w - lower_shift);
                 part += s[i][j].x + s[i][j].y, lower_part += s[i][j].z + s[i][j].w;
             }
-            sum[i][0] = sum[i][0] * fade + part, sum[i][1] = sum[i][1] * lower_fade + lower_part;
-            WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) out[i][j] *= (float4)(fade, fade, lower_fade, lower_fade);
+            sum[i][0] = sum[i][0] * alpha + part, sum[i][1] = sum[i][1] * lower_alpha + lower_part;
+            UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++) out[i][j] *= (float4)(alpha, alpha, lower_alpha, lower_alpha);
 #if DROPOUT
-            const place first = place_of(&p, h, r0 + team_row + ROW(i)), second = place_of(&p, h, r0 + team_row + ROW(i) + 8);
-            WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
+            const place first = place_of(&p, h, r0 + subgroup_row + ROW(i)), second = place_of(&p, h, r0 + subgroup_row + ROW(i) + 8);
+            UNROLL for (uint j = 0; j < STEP / 8; j++) {
                 const long key = k0 + COLUMN(j);
                 s[i][j] *= (float4)(kept(&p, b, first.h, first.query, key), kept(&p, b, first.h, first.query, key + 1),
                                     kept(&p, b, second.h, second.query, key), kept(&p, b, second.h, second.query, key + 1));
@@ -373,66 +373,66 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
 #endif
         }
         if (STAGES == 1) {
-            COPIES_WAIT(0);
+            WAIT_FOR_COPIES(0);
             barrier(CLK_LOCAL_MEM_FENCE); /* the values are here, the keys have been read */
-            BRING_KEYS(stages, step + GROUP_STEP)
-            copies_close();
+            PREFETCH_KEYS(stages, step + GROUP_STEP)
+            commit_copies();
         }
-        ADD_WEIGHTED(out, s, values, VALUE_DEPTH, VALUE_PIECES);
+        ADD_WEIGHTED(out, s, values, VALUE_DEPTH, VALUE_VECTORS);
     }
-    COPIES_WAIT(0);
+    WAIT_FOR_COPIES(0);
 
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint u = 0; u < 2; u++) sum[i][u] = over_row_sum(sum[i][u]);
+    UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint u = 0; u < 2; u++) sum[i][u] = over_row_sum(sum[i][u]);
 #if SHARED
-    /* What teams found: each joins every TEAMS-th block of eight columns of all teams'. */
-    __local float *found = (__local float *)slabs;
-#define FOUND(team, row, column) found[((team) * TILE + (row)) * (VALUE_DEPTH + 2) + (column)]
+    /* What subgroups found: each joins every SUBGROUPS-th block of eight columns of all subgroups'. */
+    __local float *found = (__local float *)local_tiles;
+#define FOUND(subgroup, row, column) found[((subgroup) * TILE + (row)) * (VALUE_DEPTH + 2) + (column)]
     barrier(CLK_LOCAL_MEM_FENCE);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
-        WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
-            FOUND(team, ROW(i), COLUMN(j)) = out[i][j].x, FOUND(team, ROW(i), COLUMN(j) + 1) = out[i][j].y;
-            FOUND(team, ROW(i) + 8, COLUMN(j)) = out[i][j].z, FOUND(team, ROW(i) + 8, COLUMN(j) + 1) = out[i][j].w;
+    UNROLL for (uint i = 0; i < BLOCKS; i++) {
+        UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
+            FOUND(subgroup, ROW(i), COLUMN(j)) = out[i][j].x, FOUND(subgroup, ROW(i), COLUMN(j) + 1) = out[i][j].y;
+            FOUND(subgroup, ROW(i) + 8, COLUMN(j)) = out[i][j].z, FOUND(subgroup, ROW(i) + 8, COLUMN(j) + 1) = out[i][j].w;
         }
-        if (MATRIX_LANE % 4 == 0) WRITTEN_OUT for (uint u = 0; u < 2; u++) {
-            FOUND(team, ROW(i) + u * 8, VALUE_DEPTH) = top[i][u];
-            FOUND(team, ROW(i) + u * 8, VALUE_DEPTH + 1) = sum[i][u];
+        if (MATRIX_LANE % 4 == 0) UNROLL for (uint u = 0; u < 2; u++) {
+            FOUND(subgroup, ROW(i) + u * 8, VALUE_DEPTH) = row_max[i][u];
+            FOUND(subgroup, ROW(i) + u * 8, VALUE_DEPTH + 1) = sum[i][u];
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
-        WRITTEN_OUT for (uint u = 0; u < 2; u++) {
-            top[i][u] = -INFINITY, sum[i][u] = 0;
-            WRITTEN_OUT for (uint t = 0; t < TEAMS; t++) top[i][u] = fmax(top[i][u], FOUND(t, ROW(i) + u * 8, VALUE_DEPTH));
+    UNROLL for (uint i = 0; i < BLOCKS; i++) {
+        UNROLL for (uint u = 0; u < 2; u++) {
+            row_max[i][u] = -INFINITY, sum[i][u] = 0;
+            UNROLL for (uint t = 0; t < SUBGROUPS; t++) row_max[i][u] = fmax(row_max[i][u], FOUND(t, ROW(i) + u * 8, VALUE_DEPTH));
         }
-        WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) out[i][j] = 0;
-        WRITTEN_OUT for (uint t = 0; t < TEAMS; t++) {
-            float fade[2];
-            WRITTEN_OUT for (uint u = 0; u < 2; u++) {
-                const float shift = top[i][u] == -INFINITY ? 0 : top[i][u];
-                fade[u] = POWER_OF_2(FOUND(t, ROW(i) + u * 8, VALUE_DEPTH) - shift);
-                sum[i][u] = fma(FOUND(t, ROW(i) + u * 8, VALUE_DEPTH + 1), fade[u], sum[i][u]);
+        UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++) out[i][j] = 0;
+        UNROLL for (uint t = 0; t < SUBGROUPS; t++) {
+            float alpha[2];
+            UNROLL for (uint u = 0; u < 2; u++) {
+                const float shift = row_max[i][u] == -INFINITY ? 0 : row_max[i][u];
+                alpha[u] = POWER_OF_2(FOUND(t, ROW(i) + u * 8, VALUE_DEPTH) - shift);
+                sum[i][u] = fma(FOUND(t, ROW(i) + u * 8, VALUE_DEPTH + 1), alpha[u], sum[i][u]);
             }
-            WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++)
-                if (j % TEAMS == team)
-                    out[i][j] += (float4)(FOUND(t, ROW(i), COLUMN(j)) * fade[0], FOUND(t, ROW(i), COLUMN(j) + 1) * fade[0],
-                                          FOUND(t, ROW(i) + 8, COLUMN(j)) * fade[1], FOUND(t, ROW(i) + 8, COLUMN(j) + 1) * fade[1]);
+            UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++)
+                if (j % SUBGROUPS == subgroup)
+                    out[i][j] += (float4)(FOUND(t, ROW(i), COLUMN(j)) * alpha[0], FOUND(t, ROW(i), COLUMN(j) + 1) * alpha[0],
+                                          FOUND(t, ROW(i) + 8, COLUMN(j)) * alpha[1], FOUND(t, ROW(i) + 8, COLUMN(j) + 1) * alpha[1]);
         }
     }
-#define HAS_BLOCK(j) ((j) % TEAMS == team)
-#define HAS_SUMS (MATRIX_LANE % 4 == 0 && team == 0)
+#define HAS_BLOCK(j) ((j) % SUBGROUPS == subgroup)
+#define HAS_SUMS (MATRIX_LANE % 4 == 0 && subgroup == 0)
 #else
 #define HAS_BLOCK(j) true
 #define HAS_SUMS (MATRIX_LANE % 4 == 0)
 #endif
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint u = 0; u < 2; u++) {
-        const long row = r0 + team_row + ROW(i) + u * 8;
+    UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint u = 0; u < 2; u++) {
+        const long row = r0 + subgroup_row + ROW(i) + u * 8;
         const float total = sum[i][u];
         if (row >= all) continue;
         const place at = place_of(&p, h, row);
-        const float scale = total == 0 ? 0.0f : 1 / total, logsum = (top[i][u] + log2(total)) * LN2;
-#if SLICED
+        const float scale = total == 0 ? 0.0f : 1 / total, logsum = (row_max[i][u] + log2(total)) * LN2;
+#if IS_SPLIT
         const long n = ((slice * p.batch + b) * p.heads + at.h) * p.queries + at.query, pitch = PARTIAL_PITCH(p.value_depth);
-        WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
+        UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
             if (!HAS_BLOCK(j)) continue;
             const float4 v = out[i][j] * scale;
             if (COLUMN(j) < p.value_depth) XPU_PTR(float, p.partial)[n * pitch + COLUMN(j)] = u ? v.z : v.x;
@@ -440,7 +440,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
         }
         if (HAS_SUMS) XPU_PTR(float, p.partial_sums)[n] = logsum;
 #else
-        WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
+        UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
             if (!HAS_BLOCK(j)) continue;
             const float4 v = out[i][j] * scale;
             put_pair(&p.out, b, at.h, at.query, COLUMN(j), p.value_depth, u ? v.z : v.x, u ? v.w : v.y);
@@ -449,7 +449,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
             *logsumexp_at(&p, b, at.h, at.query) = logsum;
 #endif
     }
-#if SLICED == 2
+#if IS_SPLIT == 2
     __local uint room;
     const uint each = blocks * sets * (uint)p.batch;
     if (!is_last_group(XPU_PTR(uint, p.counters) + XPU_GROUP(0) % each, (uint)p.slices, &room)) return;
@@ -460,13 +460,13 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     for (int first = 0; first < places; first += THREADS / count) {
         const int e = min(first + (int)get_local_id(0) / count, places - 1), row = e / quads, part = (int)get_local_id(0) % count;
         const place at = place_of(&p, h, r0 + row);
-        joined_sum sum = join_slices(&p, b, at.h, at.query, (e - row * quads) * 4, part, count);
+        split_softmax sum = merge_splits(&p, b, at.h, at.query, (e - row * quads) * 4, part, count);
         for (int apart = 1; apart < count; apart *= 2)
-            sum = join_two(&sum, &(joined_sum){(float4)(lane_across(sum.sum.x, apart), lane_across(sum.sum.y, apart),
+            sum = merge_two(&sum, &(split_softmax){(float4)(lane_across(sum.sum.x, apart), lane_across(sum.sum.y, apart),
                                                         lane_across(sum.sum.z, apart), lane_across(sum.sum.w, apart)),
-                                               lane_across(sum.total, apart), lane_across(sum.top, apart)});
+                                               lane_across(sum.total, apart), lane_across(sum.row_max, apart)});
         if (part == 0 && first + (int)get_local_id(0) / count < places)
-            put_joined(&p, &sum, b, at.h, at.query, (e - row * quads) * 4);
+            store_merged(&p, &sum, b, at.h, at.query, (e - row * quads) * 4);
     }
 #endif
 }
@@ -481,8 +481,8 @@ static inline float4 probabilities(float4 s, float4 log_sums) {
 }
 
 KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
-    __local uchar slabs[LARGER(TILE * LARGER(ROW_BYTES, VALUE_ROW_BYTES), STAGES * STAGE_BYTES)] SLAB_ALIGNED;
-    const slab stages = SLAB_OF(slabs);
+    __local uchar local_tiles[LARGER(TILE * LARGER(ROW_BYTES, VALUE_ROW_BYTES), STAGES * STAGE_BYTES)] LOCAL_TILE_ALIGNED;
+    const local_tile stages = LOCAL_TILE_ADDRESS(local_tiles);
     const long blocks = (GIVEN.queries + TILE - 1) / TILE;
     long g = XPU_GROUP(0);
     const long q0 = (LIMITED(GIVEN) ? blocks - 1 - g % blocks : g % blocks) * TILE;
@@ -490,7 +490,7 @@ KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
     const long h = g % GIVEN.heads, b = g / GIVEN.heads, kh = h / (GIVEN.heads / GIVEN.key_heads);
     SEQUENCE(b)
     if (BANDED && q0 >= p.queries) return;
-    const uint team_row = get_local_id(0) / MATRIX_TEAM * 16 * BLOCKS;
+    const uint subgroup_row = get_local_id(0) / MATRIX_SUBGROUP_SIZE * 16 * BLOCKS;
 
     fragment_a query[BLOCKS][DEPTH / UNIT_K], grad_out[BLOCKS][VALUE_DEPTH / UNIT_K];
     const xpu_addr first_query = start_of(&p.query, b, h, q0), first_grad = start_of(&p.grad_out, b, h, q0);
@@ -498,45 +498,45 @@ KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
 #define QUERY_ROW(row) (first_query + row * query_pitch)
 #define GRAD_ROW(row) (first_grad + row * grad_pitch)
     HOLD(query, PIECES, p.queries - q0, p.depth, p.query.data, QUERY_ROW);
-    HOLD(grad_out, VALUE_PIECES, p.queries - q0, p.value_depth, p.grad_out.data, GRAD_ROW);
+    HOLD(grad_out, VALUE_VECTORS, p.queries - q0, p.value_depth, p.grad_out.data, GRAD_ROW);
 
     float4 sum[BLOCKS][DEPTH / 8], log_sums[BLOCKS], deltas[BLOCKS];
     CLEAR(sum, DEPTH / 8);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
-        const long row = q0 + team_row + ROW(i);
+    UNROLL for (uint i = 0; i < BLOCKS; i++) {
+        const long row = q0 + subgroup_row + ROW(i);
         log_sums[i].xy = log_sum(&p, b, h, row), log_sums[i].zw = log_sum(&p, b, h, row + 8);
         deltas[i].xy = delta_of(&p, b, h, row), deltas[i].zw = delta_of(&p, b, h, row + 8);
     }
     const long k_begin = first_key_of(&p, q0) / STEP * STEP, k_end = end_key_of(&p, q0 + TILE - 1);
-    /* No row of the team leaves out a key between these. */
-    const long whole = first_key_of(&p, q0 + team_row + 16 * BLOCKS - 1), common = end_key_of(&p, q0 + team_row);
+    /* No row of the subgroup leaves out a key between these. */
+    const long whole = first_key_of(&p, q0 + subgroup_row + 16 * BLOCKS - 1), common = end_key_of(&p, q0 + subgroup_row);
     const float factor = p.scale * LOG2E;
     OPEN_KEYS
-#define BRING_BOTH(stage, from)                                                                              \
+#define PREFETCH_KEYS_VALUES(stage, from)                                                                              \
     {                                                                                                        \
-        BRING_KEYS(stage, from)                                                                              \
-        BRING_VALUES(stage, from)                                                                            \
-        copies_close();                                                                                      \
+        PREFETCH_KEYS(stage, from)                                                                              \
+        PREFETCH_VALUES(stage, from)                                                                            \
+        commit_copies();                                                                                      \
     }
     int now = 0;
-    BRING_BOTH(stages, k_begin);
+    PREFETCH_KEYS_VALUES(stages, k_begin);
     for (long k0 = k_begin; k0 < k_end; k0 += STEP) {
-        COPIES_WAIT(0);
+        WAIT_FOR_COPIES(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* this stage is here, the other has been read */
-        const slab keys = stages + now * STAGE_BYTES, values = keys + STEP * ROW_BYTES;
+        const local_tile keys = stages + now * STAGE_BYTES, values = keys + STEP * ROW_BYTES;
         now = (now + 1) % STAGES;
-        if (STAGES > 1) BRING_BOTH(stages + now * STAGE_BYTES, k0 + STEP);
+        if (STAGES > 1) PREFETCH_KEYS_VALUES(stages + now * STAGE_BYTES, k0 + STEP);
         float4 s[BLOCKS][STEP / 8], grad[BLOCKS][STEP / 8];
         CLEAR(s, STEP / 8);
         CLEAR(grad, STEP / 8);
         ADD_PRODUCT(s, query, keys, STEP, DEPTH, PIECES);
-        ADD_PRODUCT(grad, grad_out, values, STEP, VALUE_DEPTH, VALUE_PIECES);
+        ADD_PRODUCT(grad, grad_out, values, STEP, VALUE_DEPTH, VALUE_VECTORS);
         const bool edge = k0 + STEP > common || k0 < whole;
-        WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
-            const long row = q0 + team_row + ROW(i);
+        UNROLL for (uint i = 0; i < BLOCKS; i++) {
+            const long row = q0 + subgroup_row + ROW(i);
             const int from[2] = {in_step(first_key_of(&p, row), k0), in_step(first_key_of(&p, row + 8), k0)};
             const int to[2] = {in_step(end_key_of(&p, row), k0), in_step(end_key_of(&p, row + 8), k0)};
-            WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
+            UNROLL for (uint j = 0; j < STEP / 8; j++) {
                 const long key = k0 + COLUMN(j);
 #ifdef BIAS_T
                 const float4 v = (float4)(score(&p, b, h, row, key, s[i][j].x), score(&p, b, h, row, key + 1, s[i][j].y),
@@ -556,12 +556,12 @@ KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
         ADD_WEIGHTED(sum, s, keys, DEPTH, PIECES);
         if (STAGES == 1) {
             barrier(CLK_LOCAL_MEM_FENCE);
-            BRING_BOTH(stages, k0 + STEP);
+            PREFETCH_KEYS_VALUES(stages, k0 + STEP);
         }
     }
-    COPIES_WAIT(0);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < DEPTH / 8; j++) {
-        const long row = q0 + team_row + ROW(i);
+    WAIT_FOR_COPIES(0);
+    UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint j = 0; j < DEPTH / 8; j++) {
+        const long row = q0 + subgroup_row + ROW(i);
         const float4 v = sum[i][j] * p.scale;
         if (row < p.queries) put_pair(&p.grad_query, b, h, row, COLUMN(j), p.depth, v.x, v.y);
         if (row + 8 < p.queries) put_pair(&p.grad_query, b, h, row + 8, COLUMN(j), p.depth, v.z, v.w);
@@ -569,9 +569,9 @@ KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
 }
 
 KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
-    __local uchar slabs[LARGER(TILE * LARGER(ROW_BYTES, VALUE_ROW_BYTES), STAGES * STAGE_BYTES)] SLAB_ALIGNED;
+    __local uchar local_tiles[LARGER(TILE * LARGER(ROW_BYTES, VALUE_ROW_BYTES), STAGES * STAGE_BYTES)] LOCAL_TILE_ALIGNED;
     __local float rows[STAGES][2][STEP]; /* log_sum and delta of queries */
-    const slab stages = SLAB_OF(slabs);
+    const local_tile stages = LOCAL_TILE_ADDRESS(local_tiles);
     const long blocks = (GIVEN.keys + TILE - 1) / TILE, share = GIVEN.heads / GIVEN.key_heads;
     long g = XPU_GROUP(0);
     const long k0 = g % blocks * TILE;
@@ -579,7 +579,7 @@ KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
     const long kh = g % GIVEN.key_heads, b = g / GIVEN.key_heads;
     SEQUENCE(b)
     if (BANDED && k0 >= p.keys) return;
-    const uint team_row = get_local_id(0) / MATRIX_TEAM * 16 * BLOCKS;
+    const uint subgroup_row = get_local_id(0) / MATRIX_SUBGROUP_SIZE * 16 * BLOCKS;
 
     fragment_a key[BLOCKS][DEPTH / UNIT_K], value[BLOCKS][VALUE_DEPTH / UNIT_K];
     const xpu_addr first_key = start_of(&p.key, b, kh, k0), first_value = start_of(&p.value, b, kh, k0);
@@ -589,7 +589,7 @@ KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
 #define HELD_KEY(row) (first_key + row * key_pitch)
 #define HELD_VALUE(row) (first_value + row * value_pitch)
     HOLD(key, PIECES, p.keys - k0, p.depth, p.key.data, HELD_KEY);
-    HOLD(value, VALUE_PIECES, p.keys - k0, p.value_depth, p.value.data, HELD_VALUE);
+    HOLD(value, VALUE_VECTORS, p.keys - k0, p.value_depth, p.value.data, HELD_VALUE);
 
     float4 key_sum[BLOCKS][DEPTH / 8], value_sum[BLOCKS][VALUE_DEPTH / 8];
     CLEAR(key_sum, DEPTH / 8);
@@ -601,16 +601,16 @@ KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
     const long each = max(end - first + STEP - 1, 0L) / STEP, steps = each * share;
 #define QUERY_ROW(row) (first_query_ + row * query_pitch)
 #define GRAD_ROW(row) (first_grad_ + row * grad_pitch)
-#define BRING_QUERIES(stage, number, step)                                                                   \
+#define PREFETCH_QUERIES(stage, number, step)                                                                   \
     {                                                                                                        \
         const long h_ = kh * share + (step) / each, q_ = first + (step) % each * STEP;                       \
         const long left_ = (step) < steps ? p.queries - q_ : 0;                                              \
         const xpu_addr first_query_ = start_of(&p.query, b, h_, q_);                                         \
         const xpu_addr first_grad_ = start_of(&p.grad_out, b, h_, q_);                                       \
-        BRING(stage, STEP, PIECES, left_, p.depth, p.query.data, QUERY_ROW);                                 \
-        BRING((stage) + STEP * ROW_BYTES, STEP, VALUE_PIECES, left_, p.value_depth, p.grad_out.data,         \
+        PREFETCH(stage, STEP, PIECES, left_, p.depth, p.query.data, QUERY_ROW);                                 \
+        PREFETCH((stage) + STEP * ROW_BYTES, STEP, VALUE_VECTORS, left_, p.value_depth, p.grad_out.data,         \
               GRAD_ROW);                                                                                     \
-        copies_close();                                                                                      \
+        commit_copies();                                                                                      \
         const uint x_ = get_local_id(0);                                                                     \
         if (x_ < STEP && (step) < steps) {                                                                   \
             rows[number][0][x_] = log_sum(&p, b, h_, q_ + x_);                                               \
@@ -618,25 +618,25 @@ KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
         }                                                                                                    \
     }
     int now = 0;
-    if (steps > 0) BRING_QUERIES(stages, 0, 0);
+    if (steps > 0) PREFETCH_QUERIES(stages, 0, 0);
     for (long step = 0; step < steps; step++) {
-        COPIES_WAIT(0);
+        WAIT_FOR_COPIES(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* this stage is here, the other has been read */
-        const slab queries = stages + now * STAGE_BYTES, grads = queries + STEP * ROW_BYTES;
+        const local_tile queries = stages + now * STAGE_BYTES, grads = queries + STEP * ROW_BYTES;
         const int present = now;
         now = (now + 1) % STAGES;
-        if (STAGES > 1) BRING_QUERIES(stages + now * STAGE_BYTES, now, step + 1);
+        if (STAGES > 1) PREFETCH_QUERIES(stages + now * STAGE_BYTES, now, step + 1);
         const long h = kh * share + step / each, q0 = first + step % each * STEP;
         float4 s[BLOCKS][STEP / 8], grad[BLOCKS][STEP / 8];
         CLEAR(s, STEP / 8);
         CLEAR(grad, STEP / 8);
         ADD_PRODUCT(s, key, queries, STEP, DEPTH, PIECES);
-        ADD_PRODUCT(grad, value, grads, STEP, VALUE_DEPTH, VALUE_PIECES);
-        const long top = k0 + team_row; /* the team's first key */
-        const bool edge = top + 16 * BLOCKS > p.keys || first_query_of(&p, top + 16 * BLOCKS - 1) > q0 ||
-                          (BANDED && end_query_of(&p, top) < q0 + STEP);
-        WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) WRITTEN_OUT for (uint j = 0; j < STEP / 8; j++) {
-            const long row = top + ROW(i), query = q0 + COLUMN(j);
+        ADD_PRODUCT(grad, value, grads, STEP, VALUE_DEPTH, VALUE_VECTORS);
+        const long row_max = k0 + subgroup_row; /* the subgroup's first key */
+        const bool edge = row_max + 16 * BLOCKS > p.keys || first_query_of(&p, row_max + 16 * BLOCKS - 1) > q0 ||
+                          (BANDED && end_query_of(&p, row_max) < q0 + STEP);
+        UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint j = 0; j < STEP / 8; j++) {
+            const long row = row_max + ROW(i), query = q0 + COLUMN(j);
 #ifdef BIAS_T
             const float4 v = (float4)(score(&p, b, h, query, row, s[i][j].x), score(&p, b, h, query + 1, row, s[i][j].y),
                                       score(&p, b, h, query, row + 8, s[i][j].z),
@@ -662,23 +662,23 @@ KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
             grad[i][j] = weight * (grad[i][j] * keep - (float4)(delta_0, delta_1, delta_0, delta_1));
             s[i][j] = weight * keep;
         }
-        ADD_WEIGHTED(value_sum, s, grads, VALUE_DEPTH, VALUE_PIECES);
+        ADD_WEIGHTED(value_sum, s, grads, VALUE_DEPTH, VALUE_VECTORS);
         ADD_WEIGHTED(key_sum, grad, queries, DEPTH, PIECES);
         if (STAGES == 1) {
             barrier(CLK_LOCAL_MEM_FENCE);
-            BRING_QUERIES(stages, 0, step + 1);
+            PREFETCH_QUERIES(stages, 0, step + 1);
         }
     }
-    COPIES_WAIT(0);
-    WRITTEN_OUT for (uint i = 0; i < BLOCKS; i++) {
-        const long row = k0 + team_row + ROW(i);
-        WRITTEN_OUT for (uint u = 0; u < 2; u++) {
+    WAIT_FOR_COPIES(0);
+    UNROLL for (uint i = 0; i < BLOCKS; i++) {
+        const long row = k0 + subgroup_row + ROW(i);
+        UNROLL for (uint u = 0; u < 2; u++) {
             if (row + u * 8 >= p.keys) continue;
-            WRITTEN_OUT for (uint j = 0; j < DEPTH / 8; j++) {
+            UNROLL for (uint j = 0; j < DEPTH / 8; j++) {
                 const float4 v = key_sum[i][j] * p.scale;
                 put_pair(&p.grad_key, b, kh, row + u * 8, COLUMN(j), p.depth, u ? v.z : v.x, u ? v.w : v.y);
             }
-            WRITTEN_OUT for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
+            UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
                 const float4 v = value_sum[i][j];
                 put_pair(&p.grad_value, b, kh, row + u * 8, COLUMN(j), p.value_depth, u ? v.z : v.x, u ? v.w : v.y);
             }

@@ -124,8 +124,8 @@ static inline float kept_at(const attention_params *p, ulong row, long key) {
 /* The same of `rows` rows, 32 at most, and `width` columns: bit r of bits[j] tells whether number first + r *
  * down + j * across is kept. The rows are a loop: written out, these instructions would be more than all
  * others together, and want registers beside those of the scores. */
-static inline void find_kept(const attention_params *p, ulong first, ulong down, ulong across, const int rows,
-                             const int width, __private uint *bits) {
+static inline void load_dropout_mask(const attention_params *p, ulong first, ulong down, ulong across,
+                                     const int rows, const int width, __private uint *bits) {
     for (int j = 0; j < width; j++) bits[j] = 0;
     __attribute__((opencl_unroll_hint(1))) for (int r = 0; r < rows; r++, first += down)
         for (int j = 0; j < width; j++) {

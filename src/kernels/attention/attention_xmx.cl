@@ -22,16 +22,16 @@
 #define COMPLEX_T 0
 #include "gemm/gemm_tile.h"
 
-#include "attention/attention_join.h"
-#define SUMS_M 2 /* blocks of 8 rows of a team */
+#include "attention/attention_merge.h"
+#define SUMS_M 2 /* blocks of 8 rows of a subgroup */
 #include "matrix/matrix_xmx.h"
 #include "matrix/block_address.h"
 
 #define ROWS 16
-#define TILE (TEAMS * ROWS)
+#define TILE (SUBGROUPS * ROWS)
 #define KERNEL                                                                                               \
-    __attribute__((intel_reqd_sub_group_size(MATRIX_TEAM)))                                                  \
-    __attribute__((reqd_work_group_size(TEAMS * MATRIX_TEAM, 1, 1))) __kernel void
+    __attribute__((intel_reqd_sub_group_size(MATRIX_SUBGROUP_SIZE)))                                                  \
+    __attribute__((reqd_work_group_size(SUBGROUPS * MATRIX_SUBGROUP_SIZE, 1, 1))) __kernel void
 
 /* What a kernel is told, `given`, for item or sequence b: p. A sequence's rows needn't begin where a surface
  * may, so its surfaces begin where the tensor does, with rows from `first_query` and `first_key` on, and end
@@ -53,7 +53,7 @@ static inline surface surface_of(const attention_matrix *m, long b, long h, int 
     return s;
 }
 
-/* A step's addresses: of the team's 16 rows as a left operand, of the other side's as a right one whose k are
+/* A step's addresses: of the subgroup's 16 rows as a left operand, of the other side's as a right one whose k are
  * the elements of a row, and as one whose k are the rows. */
 #define LEFT(s, row) OPEN(s, 0, row, 16, 16, 2)
 #define ALONG(s, row) OPEN(s, 0, row, 8, 16, 1)
@@ -63,16 +63,16 @@ static inline surface surface_of(const attention_matrix *m, long b, long h, int 
 /* 32 elements of k: [half of them][block of rows] */
 static inline void read_left(__private short8 (*to)[SUMS_M], __private payload *p, int x) {
     union {
-        NUMBERS(ushort, 32);
+        BLOCK_VALUES(ushort, 32);
         short8 blocks[2][SUMS_M];
     } v;
     READ_BLOCK(u16_m16k16v2, v, *p, x, 0);
-    WRITTEN_OUT for (int h = 0; h < 2; h++) WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) to[h][i] = v.blocks[h][i];
+    UNROLL for (int h = 0; h < 2; h++) UNROLL for (int i = 0; i < SUMS_M; i++) to[h][i] = v.blocks[h][i];
 }
 /* 16 of k, as dwords, of 16 rows */
 static inline int8 read_along(__private payload *p, int x, int y) {
     union {
-        NUMBERS(uint, 8);
+        BLOCK_VALUES(uint, 8);
         int8 block;
     } v;
     READ_BLOCK(transpose_u32_m16k8v1, v, *p, x, y);
@@ -81,48 +81,48 @@ static inline int8 read_along(__private payload *p, int x, int y) {
 /* 32 rows of 32 elements: [block of elements][half of the rows] */
 static inline void read_across(__private int8 (*to)[2], __private payload *p, int x, int y) {
     union {
-        NUMBERS(uint, 32);
+        BLOCK_VALUES(uint, 32);
         int8 blocks[2][2];
     } v;
     READ_BLOCK(transform_u16_m32k16v2, v, *p, x, y);
-    WRITTEN_OUT for (int i = 0; i < 4; i++) to[i / 2][i % 2] = v.blocks[i / 2][i % 2];
+    UNROLL for (int i = 0; i < 4; i++) to[i / 2][i % 2] = v.blocks[i / 2][i % 2];
 }
 
-/* sum[block of 16 columns][block of rows] += the team's rows times (STEP rows of `right`)^T */
+/* sum[block of 16 columns][block of rows] += the subgroup's rows times (STEP rows of `right`)^T */
 #define ADD_PRODUCT(sum, left, right, depth)                                                                 \
-    WRITTEN_OUT for (int c_ = 0; c_ < (depth) / 32; c_++) {                                                  \
+    UNROLL for (int c_ = 0; c_ < (depth) / 32; c_++) {                                                  \
         short8 l_[2][SUMS_M];                                                                                \
         read_left(l_, left, c_ * 32);                                                                        \
-        WRITTEN_OUT for (int j_ = 0; j_ < STEP / 16; j_++) {                                                 \
+        UNROLL for (int j_ = 0; j_ < STEP / 16; j_++) {                                                 \
             int8 r_[2];                                                                                      \
-            WRITTEN_OUT for (int k_ = 0; k_ < 2; k_++) r_[k_] = read_along(right, c_ * 16 + k_ * 8, j_ * 16); \
-            WRITTEN_OUT for (int k_ = 0; k_ < 2; k_++) WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++)       \
+            UNROLL for (int k_ = 0; k_ < 2; k_++) r_[k_] = read_along(right, c_ * 16 + k_ * 8, j_ * 16); \
+            UNROLL for (int k_ = 0; k_ < 2; k_++) UNROLL for (int i_ = 0; i_ < SUMS_M; i_++)       \
                 sum[j_][i_] = MULTIPLY(l_[k_][i_], r_[k_], sum[j_][i_]);                                     \
         }                                                                                                    \
     }
 
 /* sum[block of 16 columns][block of rows] += weights, sums as they lie, times STEP rows of `rows` */
 #define ADD_WEIGHTED(sum, weights, rows, depth)                                                              \
-    WRITTEN_OUT for (int h_ = 0; h_ < STEP / 32; h_++) {                                                     \
+    UNROLL for (int h_ = 0; h_ < STEP / 32; h_++) {                                                     \
         short8 left_[2][SUMS_M];                                                                             \
-        WRITTEN_OUT for (int j_ = 0; j_ < 2; j_++) WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++)           \
+        UNROLL for (int j_ = 0; j_ < 2; j_++) UNROLL for (int i_ = 0; i_ < SUMS_M; i_++)           \
             left_[j_][i_] = ROUND_BLOCK(weights[h_ * 2 + j_][i_]);                                           \
-        WRITTEN_OUT for (int c_ = 0; c_ < (depth) / 32; c_++) {                                              \
+        UNROLL for (int c_ = 0; c_ < (depth) / 32; c_++) {                                              \
             int8 r_[2][2];                                                                                   \
             read_across(r_, rows, c_ * 32, h_ * 32);                                                         \
-            WRITTEN_OUT for (int k_ = 0; k_ < 2; k_++) WRITTEN_OUT for (int j_ = 0; j_ < 2; j_++)            \
-                WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++) sum[c_ * 2 + j_][i_] =                       \
+            UNROLL for (int k_ = 0; k_ < 2; k_++) UNROLL for (int j_ = 0; j_ < 2; j_++)            \
+                UNROLL for (int i_ = 0; i_ < SUMS_M; i_++) sum[c_ * 2 + j_][i_] =                       \
                     MULTIPLY(left_[k_][i_], r_[j_][k_], sum[c_ * 2 + j_][i_]);                               \
         }                                                                                                    \
     }
 
 #define CLEAR(sum, width)                                                                                    \
-    WRITTEN_OUT for (int j_ = 0; j_ < (width); j_++) WRITTEN_OUT for (int i_ = 0; i_ < SUMS_M; i_++) sum[j_][i_] = 0
-/* The team's first row in the group's; lanes agree, so that what follows from it is computed once. */
-static inline int team_row(void) { return (int)sub_group_broadcast((uint)get_local_id(0) / MATRIX_TEAM, 0) * ROWS; }
+    UNROLL for (int j_ = 0; j_ < (width); j_++) UNROLL for (int i_ = 0; i_ < SUMS_M; i_++) sum[j_][i_] = 0
+/* The subgroup's first row in the group's; lanes agree, so that what follows from it is computed once. */
+static inline int subgroup_row(void) { return (int)sub_group_broadcast((uint)get_local_id(0) / MATRIX_SUBGROUP_SIZE, 0) * ROWS; }
 #define INLINED static inline __attribute__((always_inline))
 #define BLOCKS_OF(i, j, width)                                                                               \
-    WRITTEN_OUT for (int j = 0; j < (width); j++) WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
+    UNROLL for (int j = 0; j < (width); j++) UNROLL for (int i = 0; i < SUMS_M; i++)
 
 /* What the lanes have of the rows of a block. */
 static inline float8 of_rows(float v, const int i) {
@@ -135,11 +135,11 @@ static inline float8 of_rows(float v, const int i) {
     const int last_ = (last) - lane, upper_ = (within).upper - (k0) - lane;                                  \
     BLOCKS_OF(i_, j_, STEP / 16) if (j_ * 16 >= last_) s[j_][i_] = -INFINITY;                                \
     if (limited)                                                                                             \
-        BLOCKS_OF(i_, j_, STEP / 16) WRITTEN_OUT for (int r_ = 0; r_ < 8; r_++)                              \
+        BLOCKS_OF(i_, j_, STEP / 16) UNROLL for (int r_ = 0; r_ < 8; r_++)                              \
             if (j_ * 16 - i_ * 8 - r_ >= upper_) s[j_][i_][r_] = -INFINITY;                                  \
     if (BANDED) {                                                                                            \
         const int lower_ = (within).lower - (k0) - lane;                                                     \
-        BLOCKS_OF(i_, j_, STEP / 16) WRITTEN_OUT for (int r_ = 0; r_ < 8; r_++)                              \
+        BLOCKS_OF(i_, j_, STEP / 16) UNROLL for (int r_ = 0; r_ < 8; r_++)                              \
             if (j_ * 16 - i_ * 8 - r_ < lower_) s[j_][i_][r_] = -INFINITY;                                   \
     }
 
@@ -164,9 +164,9 @@ static inline row_places places_of(const attention_params *p, long b, long h, in
 /* Scores for keys from k0 on, times log2(e), of what the products gave. */
 INLINED void add_bias(const attention_params *p, const row_places places, int k0, __private float8 (*s)[SUMS_M]) {
 #ifdef BIAS_T
-    WRITTEN_OUT for (int j = 0; j < STEP / 16; j++) {
+    UNROLL for (int j = 0; j < STEP / 16; j++) {
         const long key = min((long)k0 + j * 16 + (int)get_sub_group_local_id(), p->keys - 1) * p->bias.stride[3];
-        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+        UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int r = 0; r < 8; r++) {
             const long at = sub_group_broadcast(places.bias, i * 8 + r) + key;
             const float v = LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), p->bias.data), at);
 #if BIAS_IS_MASK
@@ -184,12 +184,12 @@ INLINED void add_bias(const attention_params *p, const row_places places, int k0
 typedef struct kept_scores {
     uint bits[STEP / 16];
 } kept_scores;
-INLINED void find_kept_rows(const attention_params *p, const row_places places, int k0, __private kept_scores *kept) {
-    find_kept(p, places.kept + (ulong)(k0 + (int)get_sub_group_local_id()), (ulong)ROW_KEYS(p), 16, ROWS, STEP / 16,
+INLINED void load_kept_rows(const attention_params *p, const row_places places, int k0, __private kept_scores *kept) {
+    load_dropout_mask(p, places.kept + (ulong)(k0 + (int)get_sub_group_local_id()), (ulong)ROW_KEYS(p), 16, ROWS, STEP / 16,
               kept->bits);
 }
 INLINED void drop(__private const kept_scores *kept, __private float8 (*s)[SUMS_M]) {
-    BLOCKS_OF(i, j, STEP / 16) WRITTEN_OUT for (int r = 0; r < 8; r++)
+    BLOCKS_OF(i, j, STEP / 16) UNROLL for (int r = 0; r < 8; r++)
         if (!(kept->bits[j] >> (i * 8 + r) & 1)) s[j][i][r] = 0;
 }
 #define KEEP_SCALE p->keep_scale
@@ -203,12 +203,12 @@ static inline float8 exp2_of(float8 v) {
 }
 
 #ifdef FORWARD
-/* What a team has: its rows, of heads from h on or of one; queries and keys from where to where. */
+/* What a subgroup has: its rows, of heads from h on or of one; queries and keys from where to where. */
 typedef struct forward_state {
     payload queries, keys, values;
     row_places places;
     band within;
-    float8 out[VALUE_DEPTH / 16][SUMS_M], top[SUMS_M], sum[SUMS_M]; /* sum: the work-item's part of the row's */
+    float8 out[VALUE_DEPTH / 16][SUMS_M], row_max[SUMS_M], sum[SUMS_M]; /* sum: the work-item's part of the row's */
 } forward_state;
 #define HEAD(row) (p->packed > 1 ? h + (row) : h)
 #define QUERY(row) (p->packed > 1 ? 0 : (row))
@@ -218,7 +218,7 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     const int lane = (int)get_sub_group_local_id();
 #if DROPOUT
     kept_scores kept;
-    find_kept_rows(p, f->places, k0, &kept);
+    load_kept_rows(p, f->places, k0, &kept);
 #endif
     float8 s[STEP / 16][SUMS_M];
     CLEAR(s, STEP / 16);
@@ -234,21 +234,21 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
         const bool diagonal = LIMITED(*p) && p->packed == 1;
         LEAVE_OUT(s, k0, (LIMITED(*p) && !diagonal ? min(k_end, 1) : k_end) - k0, diagonal, f->within);
     }
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
-        float8 largest = s[0][i], shift, fade, part = 0;
-        WRITTEN_OUT for (int j = 1; j < STEP / 16; j++) largest = fmax(largest, s[j][i]);
-        WRITTEN_OUT for (int r = 0; r < 8; r++) {
-            const float over = fmax(f->top[i][r], sub_group_reduce_max(largest[r]));
+    UNROLL for (int i = 0; i < SUMS_M; i++) {
+        float8 largest = s[0][i], shift, alpha, part = 0;
+        UNROLL for (int j = 1; j < STEP / 16; j++) largest = fmax(largest, s[j][i]);
+        UNROLL for (int r = 0; r < 8; r++) {
+            const float over = fmax(f->row_max[i][r], sub_group_reduce_max(largest[r]));
             shift[r] = over == -INFINITY ? 0 : over * factor; /* nothing taken part yet? */
-            fade[r] = POWER_OF_2(f->top[i][r] * factor - shift[r]);
-            f->top[i][r] = over;
+            alpha[r] = POWER_OF_2(f->row_max[i][r] * factor - shift[r]);
+            f->row_max[i][r] = over;
         }
-        WRITTEN_OUT for (int j = 0; j < STEP / 16; j++) {
+        UNROLL for (int j = 0; j < STEP / 16; j++) {
             s[j][i] = exp2_of(mad(s[j][i], (float8)factor, -shift));
             part += s[j][i];
         }
-        f->sum[i] = mad(f->sum[i], fade, part);
-        WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++) f->out[j][i] *= fade;
+        f->sum[i] = mad(f->sum[i], alpha, part);
+        UNROLL for (int j = 0; j < VALUE_DEPTH / 16; j++) f->out[j][i] *= alpha;
     }
 #if DROPOUT
     drop(&kept, s);
@@ -268,7 +268,7 @@ KERNEL attention_matrix_forward(const attention_params given) {
     const long b = g % given.batch, slice = g / given.batch, kh = h / (given.heads / given.key_heads);
     SEQUENCE_OF(b);
     const long all = p->packed * p->queries;
-    const int lane = (int)get_sub_group_local_id(), row0 = (int)r0 + team_row();
+    const int lane = (int)get_sub_group_local_id(), row0 = (int)r0 + subgroup_row();
     if (row0 >= all) return;
 
     forward_state state;
@@ -283,7 +283,7 @@ KERNEL attention_matrix_forward(const attention_params given) {
     f->queries = LEFT(&queries, first_query + row0);
     f->keys = ALONG(&keys, first_key + k0), f->values = ACROSS(&values, first_key + k0);
     CLEAR(f->out, VALUE_DEPTH / 16);
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) f->top[i] = -INFINITY, f->sum[i] = 0;
+    UNROLL for (int i = 0; i < SUMS_M; i++) f->row_max[i] = -INFINITY, f->sum[i] = 0;
 
     const bool diagonal = LIMITED(*p) && p->packed == 1;
     const int last = diagonal ? min((int)p->keys, f->within.upper + ROWS - 1) : (int)p->keys;
@@ -298,19 +298,19 @@ KERNEL attention_matrix_forward(const attention_params given) {
 #else
     const float factor = p->scale * LOG2E;
 #endif
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int r = 0; r < 8; r++) {
         const float total = sub_group_reduce_add(f->sum[i][r]);
         const int row = row0 + i * 8 + r;
         if (row >= all) continue;
         const long head = HEAD(row), query_ = QUERY(row);
-        const float scale = total == 0 ? 0.0f : KEEP_SCALE / total, logsum = (f->top[i][r] * factor + log2(total)) * LN2;
-#if SLICED
+        const float scale = total == 0 ? 0.0f : KEEP_SCALE / total, logsum = (f->row_max[i][r] * factor + log2(total)) * LN2;
+#if IS_SPLIT
         const long n = ((slice * p->batch + b) * p->heads + head) * p->queries + query_;
-        WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++)
+        UNROLL for (int j = 0; j < VALUE_DEPTH / 16; j++)
             if (j * 16 + lane < p->value_depth) XPU_PTR(float, p->partial)[n * PARTIAL_PITCH(p->value_depth) + j * 16 + lane] = f->out[j][i][r] * scale;
         if (lane == 0) XPU_PTR(float, p->partial_sums)[n] = logsum;
 #else
-        WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++)
+        UNROLL for (int j = 0; j < VALUE_DEPTH / 16; j++)
             if (j * 16 + lane < p->value_depth) PUT(p->out, b, head, query_, j * 16 + lane, f->out[j][i][r] * scale);
         if (lane == 0 && p->logsumexp.data)
             *logsumexp_at(p, b, head, query_) = logsum;
@@ -332,7 +332,7 @@ INLINED void grad_query_step(const attention_params *p, __private grad_query_sta
     const int lane = (int)get_sub_group_local_id();
 #if DROPOUT
     kept_scores kept;
-    find_kept_rows(p, f->places, k0, &kept);
+    load_kept_rows(p, f->places, k0, &kept);
 #endif
     float8 s[STEP / 16][SUMS_M], grad[STEP / 16][SUMS_M];
     CLEAR(s, STEP / 16);
@@ -367,7 +367,7 @@ KERNEL attention_matrix_grad_query(const attention_params given) {
     g /= blocks;
     const long h = g % given.heads, b = g / given.heads, kh = h / (given.heads / given.key_heads);
     SEQUENCE_OF(b);
-    const int lane = (int)get_sub_group_local_id(), row0 = (int)q0 + team_row();
+    const int lane = (int)get_sub_group_local_id(), row0 = (int)q0 + subgroup_row();
     if (row0 >= p->queries) return;
 
     grad_query_state state;
@@ -386,7 +386,7 @@ KERNEL attention_matrix_grad_query(const attention_params given) {
     const int k_end = LIMITED(*p) ? min((int)p->keys, f->within.upper + ROWS - 1) : (int)p->keys;
     const int whole = f->within.lower + ROWS - 1, common = LIMITED(*p) ? min(k_end, f->within.upper) : k_end;
     for (; k0 < k_end; k0 += STEP) grad_query_step(p, f, k0, k0 + STEP > common || (BANDED && k0 < whole));
-    BLOCKS_OF(i, j, DEPTH / 16) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+    BLOCKS_OF(i, j, DEPTH / 16) UNROLL for (int r = 0; r < 8; r++) {
         const int row = row0 + i * 8 + r, column = j * 16 + lane;
         if (row < p->queries && column < p->depth) PUT(p->grad_query, b, h, row, column, f->sum[j][i][r] * p->scale);
     }
@@ -408,7 +408,7 @@ INLINED void grad_key_step(const attention_params *p, __private grad_key_state *
     const int lane = (int)get_sub_group_local_id();
 #if DROPOUT
     kept_scores kept;
-    find_kept(p, kept_row(p, f->b, f->h, q0 + lane) + (ulong)f->row0, 1, 16 * (ulong)ROW_KEYS(p), ROWS, STEP / 16,
+    load_dropout_mask(p, kept_row(p, f->b, f->h, q0 + lane) + (ulong)f->row0, 1, 16 * (ulong)ROW_KEYS(p), ROWS, STEP / 16,
               kept.bits);
 #endif
     float8 s[STEP / 16][SUMS_M];
@@ -427,21 +427,21 @@ INLINED void grad_key_step(const attention_params *p, __private grad_key_state *
     const int query0 = q0 + lane;
 #ifndef BIAS_T
     if (edge)
-        WRITTEN_OUT for (int j = 0; j < STEP / 16; j++) {
-            /* The query, a column, looks at the team's keys between these. */
+        UNROLL for (int j = 0; j < STEP / 16; j++) {
+            /* The query, a column, looks at the subgroup's keys between these. */
             const int seen = (LIMITED(*p) ? min((int)p->keys, query0 + j * 16 + f->upper) : (int)p->keys) - f->row0;
             const int from = query0 + j * 16 + f->lower - f->row0;
-            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++)
+            UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int r = 0; r < 8; r++)
                 if (i * 8 + r >= seen || (BANDED && i * 8 + r < from)) s[j][i][r] = -INFINITY;
         }
 #endif
-    WRITTEN_OUT for (int j = 0; j < STEP / 16; j++) {
+    UNROLL for (int j = 0; j < STEP / 16; j++) {
         const int query = query0 + j * 16;
         const float log_sum_ = log_sum(p, f->b, f->h, query), delta = delta_of(p, f->b, f->h, query);
-        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) {
+        UNROLL for (int i = 0; i < SUMS_M; i++) {
 #ifdef BIAS_T
             const float factor = 1;
-            WRITTEN_OUT for (int r = 0; r < 8; r++) s[j][i][r] =
+            UNROLL for (int r = 0; r < 8; r++) s[j][i][r] =
                 score(p, f->b, f->h, query, f->row0 + i * 8 + r, s[j][i][r]) * LOG2E;
 #else
             const float factor = p->scale * LOG2E;
@@ -473,7 +473,7 @@ KERNEL attention_matrix_grad_key_value(const attention_params given) {
     g /= blocks;
     const long kh = g % given.key_heads, b = g / given.key_heads;
     SEQUENCE_OF(b);
-    const int lane = (int)get_sub_group_local_id(), row0 = (int)k0 + team_row();
+    const int lane = (int)get_sub_group_local_id(), row0 = (int)k0 + subgroup_row();
     if (row0 >= p->keys) return;
 
     grad_key_state state;
@@ -506,15 +506,15 @@ KERNEL attention_matrix_grad_key_value(const attention_params given) {
         for (int q0 = first; q0 < end; q0 += STEP)
             grad_key_step(p, f, q0, q0 < whole || (BANDED && q0 + STEP > common));
     }
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int r = 0; r < 8; r++) {
+    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int r = 0; r < 8; r++) {
         const int row = row0 + i * 8 + r;
         if (row >= p->keys) continue;
 #if GRADS == 2
-        WRITTEN_OUT for (int j = 0; j < DEPTH / 16; j++)
+        UNROLL for (int j = 0; j < DEPTH / 16; j++)
             if (j * 16 + lane < p->depth) PUT(p->grad_key, b, kh, row, j * 16 + lane, f->key_sum[j][i][r] * p->scale);
 #endif
 #if GRADS == 1
-        WRITTEN_OUT for (int j = 0; j < VALUE_DEPTH / 16; j++)
+        UNROLL for (int j = 0; j < VALUE_DEPTH / 16; j++)
             if (j * 16 + lane < p->value_depth) PUT(p->grad_value, b, kh, row, j * 16 + lane, f->value_sum[j][i][r] * KEEP_SCALE);
 #endif
     }

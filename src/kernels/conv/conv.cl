@@ -15,18 +15,18 @@
 #include "conv/conv.h"
 
 /* With contiguous channels the sum runs over channels first, and columns of the result are channels. */
-#if SOUGHT == 2
-#define A_K_FAST (!CHANNELS_FAST)
-#define B_K_FAST (!CHANNELS_FAST)
-#elif CHANNELS_FAST
-#define A_K_FAST 1
-#define B_K_FAST 0
+#if DIRECTION == 2
+#define A_K_MAJOR (!CHANNELS_CONTIGUOUS)
+#define B_K_MAJOR (!CHANNELS_CONTIGUOUS)
+#elif CHANNELS_CONTIGUOUS
+#define A_K_MAJOR 1
+#define B_K_MAJOR 0
 #else
-#define A_K_FAST 1
-#define B_K_FAST 0
+#define A_K_MAJOR 1
+#define B_K_MAJOR 0
 #endif
 #include "gemm/gemm_tile.h"
-#define ending_t acc_t
+#define post_ops_t acc_t
 #include "matrix/epilogue_math.h"
 
 typedef INDEX index_t;
@@ -59,7 +59,7 @@ static inline tap tap_of(const conv_params *p, index_t i, index_t channels) {
 #if POINT_KERNEL
     at.channel = i, at.d = 0, at.h = 0, at.w = 0;
 #else
-#if CHANNELS_FAST
+#if CHANNELS_CONTIGUOUS
     at.channel = i % channels;
     i /= channels;
 #else
@@ -69,7 +69,7 @@ static inline tap tap_of(const conv_params *p, index_t i, index_t channels) {
     i /= p->taps[2];
     at.h = i % p->taps[1];
     i /= p->taps[1];
-#if CHANNELS_FAST
+#if CHANNELS_CONTIGUOUS
     at.d = i;
 #else
     at.d = i % p->taps[0];
@@ -111,8 +111,8 @@ static inline acc_t y_over(const conv_params *p, long g, place pixel, tap at, in
 }
 
 /* The operands of the product: the im2col operand by (pixel, depth), the other by (depth, channel). */
-#if SOUGHT == 0
-static inline acc_t gathered(const conv_params *p, long g, index_t pixel, index_t i) {
+#if DIRECTION == 0
+static inline acc_t im2col(const conv_params *p, long g, index_t pixel, index_t i) {
     const tap at = tap_of(p, i, (index_t)p->c);
     return x_under(p, g, place_of(p, pixel, false), at, at.channel);
 }
@@ -120,8 +120,8 @@ static inline acc_t weights(const conv_params *p, long g, index_t i, index_t cha
     const tap at = tap_of(p, i, (index_t)p->c);
     return w_at(p, g, channel, at, at.channel);
 }
-#elif SOUGHT == 1
-static inline acc_t gathered(const conv_params *p, long g, index_t pixel, index_t i) {
+#elif DIRECTION == 1
+static inline acc_t im2col(const conv_params *p, long g, index_t pixel, index_t i) {
     const tap at = tap_of(p, i, (index_t)p->k);
     return y_over(p, g, place_of(p, pixel, true), at, at.channel);
 }
@@ -139,7 +139,7 @@ static inline acc_t unfolded(const conv_params *p, long g, index_t pixel, index_
 }
 #endif
 
-#if SOUGHT == 2
+#if DIRECTION == 2
 static inline void put(const conv_params *p, long g, index_t row, index_t column, acc_t v) {
     const tap at = tap_of(p, column, (index_t)p->c);
     KEEP(p->w, (g * p->k + row) * p->w_stride[0] + at.channel * p->w_stride[1] + at.d * p->w_stride[2] +
@@ -149,17 +149,17 @@ static inline void put(const conv_params *p, long g, index_t row, index_t column
 /* `at`: the place in the result. */
 static inline acc_t end_at(const conv_params *p, acc_t v, long at) {
 #if COMBINE
-    return ended(&p->end, v, FETCH(p->end.other, at));
+    return apply_post_ops(&p->end, v, FETCH(p->end.other, at));
 #else
-    return ended(&p->end, v, (acc_t)0);
+    return apply_post_ops(&p->end, v, (acc_t)0);
 #endif
 }
 
 static inline void put(const conv_params *p, long g, index_t pixel, index_t channel, acc_t v) {
-    const place at = place_of(p, pixel, SOUGHT == 1);
-    const long all = g * (SOUGHT == 1 ? p->c : p->k) + channel;
+    const place at = place_of(p, pixel, DIRECTION == 1);
+    const long all = g * (DIRECTION == 1 ? p->c : p->k) + channel;
     if (p->bias) v += FETCH(p->bias, all * p->bias_stride);
-#if SOUGHT == 1
+#if DIRECTION == 1
     const long to = at.n * p->x_stride[0] + all * p->x_stride[1] + at.d * p->x_stride[2] + at.h * p->x_stride[3] +
                     at.w * p->x_stride[4];
     KEEP(p->x, to, end_at(p, v, to));
@@ -173,7 +173,7 @@ static inline void put(const conv_params *p, long g, index_t pixel, index_t chan
 
 #ifdef TILE
 __kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void conv_tiles(const conv_params p) {
-    __local acc_t slab_a[TILE_K][PITCH], slab_b[TILE_K][PITCH];
+    __local acc_t local_tile_a[TILE_K][PITCH], local_tile_b[TILE_K][PITCH];
     const long tiles_n = (p.columns + TILE - 1) / TILE, tiles_m = (p.rows + TILE - 1) / TILE;
     long number = XPU_GROUP(0);
     const long n0 = number % tiles_n * TILE;
@@ -184,15 +184,15 @@ __kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void conv_tiles(const 
     const long k_begin = slice * p.slice, k_end = min(p.depth, k_begin + p.slice);
 
 #define INSIDE(m, m_end, kk) ((m) < (m_end) && (kk) < k_end)
-#if SOUGHT == 2
+#if DIRECTION == 2
 #define A_AT(m, kk) (INSIDE(m, p.rows, kk) ? incoming(&p, g, (index_t)(m), (index_t)(kk)) : (acc_t)0)
 #define B_AT(kk, n) (INSIDE(n, p.columns, kk) ? unfolded(&p, g, (index_t)(kk), (index_t)(n)) : (acc_t)0)
-#elif CHANNELS_FAST /* rows are pixels, columns channels */
-#define A_AT(m, kk) (INSIDE(m, p.rows, kk) ? gathered(&p, g, (index_t)(m), (index_t)(kk)) : (acc_t)0)
+#elif CHANNELS_CONTIGUOUS /* rows are pixels, columns channels */
+#define A_AT(m, kk) (INSIDE(m, p.rows, kk) ? im2col(&p, g, (index_t)(m), (index_t)(kk)) : (acc_t)0)
 #define B_AT(kk, n) (INSIDE(n, p.columns, kk) ? weights(&p, g, (index_t)(kk), (index_t)(n)) : (acc_t)0)
 #else               /* rows are channels, columns pixels */
 #define A_AT(m, kk) (INSIDE(m, p.rows, kk) ? weights(&p, g, (index_t)(kk), (index_t)(m)) : (acc_t)0)
-#define B_AT(kk, n) (INSIDE(n, p.columns, kk) ? gathered(&p, g, (index_t)(n), (index_t)(kk)) : (acc_t)0)
+#define B_AT(kk, n) (INSIDE(n, p.columns, kk) ? im2col(&p, g, (index_t)(n), (index_t)(kk)) : (acc_t)0)
 #endif
 
     acc_t sum[SIDE][SIDE];
@@ -203,9 +203,9 @@ __kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void conv_tiles(const 
         for (int j = 0; j < SIDE; j++) {
             const long m = m0 + PLACE(get_local_id(1), i), n = n0 + PLACE(get_local_id(0), j);
             if (m >= p.rows || n >= p.columns) continue;
-#if SLICED
+#if IS_SPLIT
             XPU_PTR(acc_t, p.partial)[((slice * p.groups + g) * p.rows + m) * p.columns + n] = sum[i][j];
-#elif SOUGHT == 2 || CHANNELS_FAST
+#elif DIRECTION == 2 || CHANNELS_CONTIGUOUS
             put(&p, g, (index_t)m, (index_t)n, sum[i][j]);
 #else
             put(&p, g, (index_t)n, (index_t)m, sum[i][j]);
@@ -225,7 +225,7 @@ static inline acc_t total(acc_t sum, __local acc_t *sums) {
     return sums[0];
 }
 
-#if defined(POINT) && SOUGHT == 2
+#if defined(POINT) && DIRECTION == 2
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv_point(const conv_params p) {
     __local acc_t sums[64];
     long number = XPU_GROUP(0);
@@ -245,7 +245,7 @@ __kernel void conv_point(const conv_params p) {
     if (number >= p.rows * p.columns * p.groups) return;
     index_t pixel, channel;
     long g;
-#if CHANNELS_FAST
+#if CHANNELS_CONTIGUOUS
     channel = (index_t)(number % p.columns);
     number /= p.columns;
     g = number % p.groups;
@@ -258,13 +258,13 @@ __kernel void conv_point(const conv_params p) {
 #endif
     acc_t sum = (acc_t)0;
     for (index_t i = 0; i < p.depth; i++)
-        sum = multiply_add(sum, gathered(&p, g, pixel, i), weights(&p, g, i, channel));
+        sum = multiply_add(sum, im2col(&p, g, pixel, i), weights(&p, g, i, channel));
     put(&p, g, pixel, channel, sum);
 }
 #endif
 
-#if defined(FINISH) && SOUGHT == 2
-__kernel void conv_finish(const conv_params p) {
+#if defined(FINISH) && DIRECTION == 2
+__kernel void conv_reduce_slices(const conv_params p) {
     long i = get_global_id(0);
     const long count = p.groups * p.rows * p.columns;
     if (i >= count) return;

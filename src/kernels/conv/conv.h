@@ -13,7 +13,7 @@ typedef struct conv_params {
     xpu_i64 x_stride[5], y_stride[5]; /* n, channel, depth, height, width; elements */
     xpu_i64 w_stride[5];              /* k, c, depth, height, width */
     xpu_i64 bias_stride;
-    ending_params end; /* `other` has the strides of the output */
+    post_ops_params end; /* `other` has the strides of the output */
     xpu_i32 in[3], out[3], taps[3], stride[3], padding[3], dilation[3];
 } conv_params;
 #endif

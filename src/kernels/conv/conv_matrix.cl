@@ -29,35 +29,35 @@
  * 16 bytes on matrix engines (32 on XMX with 8 lanes), four elements for multiply-adds. */
 #include "conv/conv_geometry.h"
 #include "gemm/gemm_tile.h"
-#include "matrix/pieces.h"
+#include "matrix/tile_copy.h"
 #include "matrix/quad.h"
 #if defined(A_UNSIGNED) && defined(MATRIX_XMX)
 #define MULTIPLY_BYTES(a, b, sum) intel_sub_group_u8_i8_matrix_mad_k32(as_ushort8(a), b, sum)
-#elif defined(A_UNSIGNED) && defined(MATRIX_SQUARES)
+#elif defined(A_UNSIGNED) && defined(MATRIX_XMX8)
 #define MULTIPLY_BYTES(a, b, sum) intel_sub_group_u8_i8_matrix_mad_k32(as_uint8(a), b, sum)
 #else
 #define MULTIPLY_BYTES intel_sub_group_i8_i8_matrix_mad_k32
 #endif
-#if defined(A_UNSIGNED) && !defined(MATRIX_XMX) && !defined(MATRIX_SQUARES)
+#if defined(A_UNSIGNED) && !defined(MATRIX_XMX) && !defined(MATRIX_XMX8)
 #define A_FLIP 0x80808080u
 #endif
-#if defined(MATRIX_EMULATED) && (defined(MATRIX_XMX) || defined(MATRIX_SQUARES))
-#include "matrix/matrix_units.cl" /* here, since a file is included once */
+#if defined(MATRIX_EMULATED) && (defined(MATRIX_XMX) || defined(MATRIX_XMX8))
+#include "matrix/xmx_emulation.cl" /* here, since a file is included once */
 #endif
 #ifdef MATRIX_XMX
-#define PIECE (16 / ELEMENT)
-#define A_K_FAST (SOUGHT != 2)
-#define B_K_FAST 0 /* w comes with its columns innermost, for y too: packed */
-#define BY_TURNS 0 /* for which there are no registers */
+#define VECTOR_ELEMENTS (16 / ELEMENT)
+#define A_K_MAJOR (DIRECTION != 2)
+#define B_K_MAJOR 0 /* w comes with its columns innermost, for y too: packed */
+#define ALTERNATE_HALVES 0 /* for which there are no registers */
 #include "matrix/matrix_xmx.h"
 #elif defined(TILE_M)
-#define A_K_FAST (SOUGHT != 2 || PIXELS_FAST)
-#define B_K_FAST (SOUGHT == 0)
+#define A_K_MAJOR (DIRECTION != 2 || PIXELS_CONTIGUOUS)
+#define B_K_MAJOR (DIRECTION == 0)
 #ifdef MATRIX_FMA
 #include "matrix/matrix_fma.h"
-#elif defined(MATRIX_SQUARES)
-#define PIECE (32 / ELEMENT)
-#include "matrix/matrix_squares.h"
+#elif defined(MATRIX_XMX8)
+#define VECTOR_ELEMENTS (32 / ELEMENT)
+#include "matrix/matrix_xmx8.h"
 #else
 #include "matrix/matrix.h"
 #endif
@@ -71,15 +71,15 @@ static inline void read_quad(__private quad *to, xpu_addr from, bool on) {
     }
 }
 
-#define ending_t value_t
+#define post_ops_t value_t
 #include "matrix/epilogue_math.h"
-#include "matrix/leaving.h"
+#include "matrix/quantize_output.h"
 #ifdef TILE_M
 #define OUT_SIZE ((int)sizeof(RAW(OUT_T)))
 #ifdef MATRIX_FMA
-#define RESULT_PIECE 4 /* elements */
+#define RESULT_VECTOR 4 /* elements */
 #else
-#define RESULT_PIECE (16 / OUT_SIZE)
+#define RESULT_VECTOR (16 / OUT_SIZE)
 #endif
 #endif
 
@@ -93,16 +93,16 @@ static inline void write_sums(__global acc_t *to, __private const run *r) {
     for (int i = 0; i < RUN_PARTS; i++)((__global uint4 *)to)[i] = r->parts[i];
 }
 
-#ifndef PACK
+#ifndef VECTOR_SIZE
 /* A tap of a phase, counted in vectors of k (w: of columns): the channels' vector and the tap. */
 typedef struct tap {
-    uint piece, d, h, w;
+    uint vec, d, h, w;
 } tap;
 
 static inline tap tap_of(const conv_matrix_params *p, const product *z, uint pieces) {
     tap at;
     const uint number = quotient(pieces, p->per_tap), lines = quotient(number, z->w.taps);
-    at.piece = pieces - number * p->per_tap.value;
+    at.vec = pieces - number * p->per_tap.value;
     at.w = number - lines * z->w.taps.value;
 #if VOLUME
     at.d = quotient(lines, z->h.taps);
@@ -115,13 +115,13 @@ static inline tap tap_of(const conv_matrix_params *p, const product *z, uint pie
 }
 
 /* Where a row or a column of the product lies in the result, in elements; -1 where it doesn't. */
-#if SOUGHT == 2
+#if DIRECTION == 2
 static inline long place_of_row(const conv_matrix_params *p, const product *z, uint row) {
     return row < p->rows ? (z->group * (long)p->result_channels + row) * p->result_stride[0] : -1;
 }
 static inline long place_of_column(const conv_matrix_params *p, const product *z, uint column) {
-    const tap at = tap_of(p, z, column / PIECE);
-    const uint c = at.piece * PIECE + column % PIECE;
+    const tap at = tap_of(p, z, column / VECTOR_ELEMENTS);
+    const uint c = at.vec * VECTOR_ELEMENTS + column % VECTOR_ELEMENTS;
     if (column >= p->columns || c >= p->channels) return -1;
     return c * p->result_stride[1] + at.d * p->result_stride[2] + at.h * p->result_stride[3] +
            at.w * p->result_stride[4];
@@ -134,15 +134,15 @@ static inline long place_of_row(const conv_matrix_params *p, const product *z, u
     if (row >= p->rows || d >= p->size[0] || h >= p->size[1] || w >= p->size[2]) return -1;
     return q.n * p->result_stride[0] + d * p->result_stride[2] + h * p->result_stride[3] + w * p->result_stride[4];
 }
-#if OUT_PIECES
+#if OUT_VECTORS
 /* Where its channels begin, in vectors. */
-static inline int piece_of_row(const conv_matrix_params *p, const product *z, uint row) {
+static inline int vector_of_row(const conv_matrix_params *p, const product *z, uint row) {
     const pixel q = pixel_of(p, row);
     const int d = (int)q.d * p->pixel_step[0] + z->d.pixel, h = (int)q.h * p->pixel_step[1] + z->h.pixel;
     const int w = (int)q.w * p->pixel_step[2] + z->w.pixel;
     if (row >= p->rows || d >= p->size[0] || h >= p->size[1] || w >= p->size[2]) return -1;
     return (int)q.n * p->result_pitch[0] + d * p->result_pitch[1] + h * p->result_pitch[2] + w * p->result_pitch[3] +
-           (int)(z->group * p->result_channels / RESULT_PIECE);
+           (int)(z->group * p->result_channels / RESULT_VECTOR);
 }
 #endif
 static inline long place_of_column(const conv_matrix_params *p, const product *z, uint column) {
@@ -168,12 +168,12 @@ static inline int zero_of(const conv_matrix_params *p) {
 static inline channel channel_of(const conv_matrix_params *p, const product *z, uint column) {
     channel c;
     const long number = z->group * (long)p->result_channels + min(column, p->columns - 1);
-    const bool has_bias = SOUGHT != 2 && p->bias && column < p->columns;
+    const bool has_bias = DIRECTION != 2 && p->bias && column < p->columns;
     c.bias = has_bias ? (value_t)LOAD(T, XPU_CPTR(STORED(T), p->bias), number * p->bias_stride) : (value_t)0;
 #if REQUANTIZED
-    const conv_bytes_params *q = &p->bytes;
+    const conv_int8_params *q = &p->bytes;
     c.less = 0;
-#ifndef BYTES_AS_NUMBERS
+#ifndef INT8_AS_SUM_T
     if (q->w_sums) c.less = zero_of(p) * XPU_CPTR(int, q->w_sums)[number];
 #endif
     c.scale = q->factor;
@@ -186,14 +186,14 @@ static inline channel channel_of(const conv_matrix_params *p, const product *z, 
 /* A sum as it is written at a place of the result. */
 static inline COMPUTED(OUT_T) result_of(const conv_matrix_params *p, __private const channel *c, acc_t sum, long place) {
 #if REQUANTIZED
-#ifndef BYTES_AS_NUMBERS
+#ifndef INT8_AS_SUM_T
     sum -= c->less;
 #endif
     const value_t v = fma((value_t)sum, c->scale, c->bias);
 #if COMBINE
-    return leaving(&p->bytes.leave, ended(&p->bytes.end, v, coming(&p->bytes.leave, p->bytes.end.other, place)));
+    return quantize_output(&p->bytes.leave, apply_post_ops(&p->bytes.end, v, load_post_op_operand(&p->bytes.leave, p->bytes.end.other, place)));
 #else
-    return leaving(&p->bytes.leave, ended(&p->bytes.end, v, (value_t)0));
+    return quantize_output(&p->bytes.leave, apply_post_ops(&p->bytes.end, v, (value_t)0));
 #endif
 #else
     return (COMPUTED(OUT_T))(sum + c->bias);
@@ -207,13 +207,13 @@ static inline void put(const conv_matrix_params *p, __private const channel *c, 
 
 /* Four sums beside each other, rounded and written: of channels 1 `apart`, or of one, 0. */
 #define OUT_PART XPU_CAT(PART_, OUT_T)
-typedef union leaving_quad {
+typedef union output_quad {
     OUT_PART parts[4 * sizeof(RAW(OUT_T)) / sizeof(OUT_PART)];
     RAW(OUT_T) of[4];
-} leaving_quad;
+} output_quad;
 static inline void write_quad(const conv_matrix_params *p, __private const channel *c, const int apart, long place,
                               __private const run *r) {
-    leaving_quad q;
+    output_quad q;
     for (int i = 0; i < 4; i++) q.of[i] = NARROW(OUT_T, result_of(p, &c[i * apart], r->of[i], place + i));
     const xpu_addr to = p->result + place * (long)sizeof q.of[0];
     for (int i = 0; i < (int)(sizeof q / sizeof(OUT_PART)); i++) XPU_PTR(OUT_PART, to)[i] = q.parts[i];
@@ -224,27 +224,27 @@ static inline void write_quad(const conv_matrix_params *p, __private const chann
 /* What a work-group computes: the tile that begins at row m and column n of a product. Its number is (slice,
  * phase, group, band of BAND rows of tiles, column, row in the band): groups that run at a time share rows
  * and columns, which lie in the cache then. */
-typedef struct tile_place {
+typedef struct tile_origin {
     uint m, n, product;
-} tile_place;
+} tile_origin;
 
-static inline tile_place find_tile(const conv_matrix_params *p) {
+static inline tile_origin find_conv_tile(const conv_matrix_params *p) {
     const uint tiles_m = (p->rows + TILE_M - 1) / TILE_M, tiles_n = (p->columns + TILE_N - 1) / TILE_N;
     const uint each = tiles_m * tiles_n, number = (uint)XPU_GROUP(0), t = number % each;
     const uint band = t / (BAND * tiles_n) * BAND, rows = min(tiles_m - band, (uint)BAND);
-    return (tile_place){(band + t % (BAND * tiles_n) % rows) * TILE_M, t % (BAND * tiles_n) / rows * TILE_N,
+    return (tile_origin){(band + t % (BAND * tiles_n) % rows) * TILE_M, t % (BAND * tiles_n) / rows * TILE_N,
                         number / each};
 }
 #endif
 
 #ifdef MATRIX_XMX
-#include "conv/conv_blocks.h"
+#include "conv/conv_xmx.h"
 #elif defined(TILE_M)
-#include "conv/conv_put.h"
-#ifdef MATRIX_SQUARES
-#include "conv/conv_squares.h"
+#include "conv/conv_store.h"
+#ifdef MATRIX_XMX8
+#include "conv/conv_xmx8.h"
 #else
-#include "conv/conv_gather.h"
+#include "conv/conv_im2col.h"
 #endif
 #endif
 
@@ -254,7 +254,7 @@ static inline void add_run(__private run *sum, run other) {
     for (int i = 0; i < 4; i++) sum->of[i] += other.of[i];
 }
 
-__kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_matrix_finish(const conv_matrix_params p) {
+__kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_matrix_reduce_slices(const conv_matrix_params p) {
     const uint x = (uint)get_local_id(0) % QUADS, part = (uint)get_local_id(0) / QUADS;
     const uint width = (uint)(p.pitch / 4), each = p.rows * width;
     const uint count = p.groups * p.phases[0] * p.phases[1] * p.phases[2] * each, i = (uint)XPU_GROUP(0) * QUADS + x;
@@ -285,6 +285,6 @@ __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_matrix_finis
 }
 #endif
 
-#ifdef PACK
+#ifdef VECTOR_SIZE
 #include "conv/conv_pack.h"
 #endif

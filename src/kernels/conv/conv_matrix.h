@@ -20,9 +20,9 @@ typedef struct conv_phase {
 #define CONV_PHASES 16 /* along a dimension */
 
 /* y of bytes: what becomes of the sums. `other` lies as the result does. */
-typedef struct conv_bytes_params {
-    ending_params end;
-    leaving_params leave;
+typedef struct conv_int8_params {
+    post_ops_params end;
+    output_quant_params leave;
     xpu_addr x_scale, x_zero; /* x's, float32 and int32; 0 where the host knows them */
     xpu_addr w_scale,
         w_sums; /* of channels of y, float32 and int32: the scale, and the sum of w; 0 for none */
@@ -30,14 +30,14 @@ typedef struct conv_bytes_params {
     xpu_addr blank; /* XMX with 8 lanes: a vector of x's padding value if it isn't zero */
     float factor;   /* of all sums */
     xpu_i32 less;   /* x's zero point, or what is added to it, as its numbers are taken */
-} conv_bytes_params;
+} conv_int8_params;
 
 /* Dimensions are depth, height, width. A vector is 16 bytes (XMX with 8 lanes: 32; multiply-adds: four
  * channels). Forward and gradient of x: rows of the product are pixels of the result, columns its channels,
  * and the im2col operand is x or y. Gradient of w: rows are its channels k, columns pairs of a tap and a
  * channel c, and the im2col operand is x. */
 typedef struct conv_matrix_params {
-    xpu_addr gathered, other, result;
+    xpu_addr im2col, other, result;
     xpu_addr bias;    /* added to each channel; 0 for none */
     xpu_addr partial; /* sums of slices: [slice][phase][group][row][column], accumulators, `pitch` a row, a
                          multiple of 4 */
@@ -49,14 +49,13 @@ typedef struct conv_matrix_params {
     xpu_u32 channels;        /* w: columns of a tap that there are, the others being padding */
     xpu_u32 result_channels; /* from group to group, of the result (w: rows) */
     xpu_i32 result_pitch[4]; /* where the result's channels are innermost: vectors from n to n, … */
-    xpu_i32 gathered_pitch[4],
-        gathered_group;               /* vectors from n to n and along the dimensions; group to group */
-    xpu_i32 other_width;              /* XMX: bytes of w's columns */
-    xpu_i32 other_pitch, other_group; /* vectors from line to line: channel k of w, pixel of y, or, by lines
+    xpu_i32 im2col_pitch[4], im2col_group; /* vectors from n to n and along the dimensions; group to group */
+    xpu_i32 dense_width;                   /* XMX: bytes of w's columns */
+    xpu_i32 dense_pitch, dense_group; /* vectors from line to line: channel k of w, pixel of y, or, by lines
                                          of pixels, channel of y; … */
-    xpu_i32 other_image;              /* … and, beyond its pixels, from image to image then */
-    xpu_i32 other_tap[3];             /* of w, vectors from tap to tap of a phase, … */
-    xpu_i32 other_tap_first[3];       /* … and from tap 0 to tap 1 */
+    xpu_i32 dense_image;              /* … and, beyond its pixels, from image to image then */
+    xpu_i32 dense_tap[3];             /* of w, vectors from tap to tap of a phase, … */
+    xpu_i32 dense_tap_first[3];       /* … and from tap 0 to tap 1 */
     xpu_i32 source[3];                /* size of the im2col operand's tensor */
     xpu_i32 step[3], tap_step[3];     /* of the source, from pixel to pixel and from tap to tap */
     xpu_i32 pixel_step[3], size[3];   /* of the result: from pixel to pixel of a phase; its size */
@@ -64,12 +63,12 @@ typedef struct conv_matrix_params {
     conv_divisor per_tap;             /* vectors of a tap along k (w: columns) */
     xpu_u32 phases[3];
     conv_phase phase[3][CONV_PHASES];
-    conv_bytes_params bytes;
+    conv_int8_params bytes;
 } conv_matrix_params;
 
 /* Parameters of conv_depthwise.cl. `extent` counts strips of STRIP pixels, not pixels, along the width. */
-typedef struct conv_depth_params {
-    ending_params end;           /* `other` lies as the result does */
+typedef struct conv_depthwise_params {
+    post_ops_params end;         /* `other` lies as the result does */
     conv_matrix_params geometry; /* result, im2col operand, partial sums, slices, and their strides */
     xpu_addr w, y;               /* y: where w is sought; w is the result then */
     xpu_i64 w_stride[5];
@@ -80,7 +79,7 @@ typedef struct conv_depth_params {
     xpu_u32 runs, turns;       /* w: of taps, and work-groups for these */
     xpu_u32 slice;             /* w: strips */
     xpu_i32 apart[3];          /* from tap to tap of a phase */
-} conv_depth_params;
+} conv_depthwise_params;
 
 /* Packs any tensor to [n][pixels][groups][padded]; each group's channels are padded with zeros. */
 typedef struct conv_pack_params {

@@ -11,7 +11,7 @@
  * adjacent channels, 0 adjacent windows. */
 #include "conv/conv_winograd.h"
 
-#define WRITTEN_OUT _Pragma("unroll")
+#define UNROLL _Pragma("unroll")
 #define LEAVES (WAY >= 3)
 #define SIDE (WAY == 0 ? 4 : WAY == 1 || WAY == 4 ? 3 : 2) /* of a window in the tensor */
 #define FROM (LEAVES ? 4 : SIDE)
@@ -37,7 +37,7 @@ static inline void along(float *to, const float *from, int to_step, int from_ste
 __kernel void conv_winograd(const conv_winograd_params p) {
     const size_t i = XPU_GROUP(0) * get_local_size(0) + get_local_id(0);
     if (i >= (size_t)p.windows * p.channels) return;
-#if CHANNELS_FAST
+#if CHANNELS_CONTIGUOUS
     const uint window = (uint)(i / p.channels), channel = (uint)(i - (size_t)window * p.channels);
 #else
     const uint channel = (uint)(i / p.windows), window = (uint)(i - (size_t)channel * p.windows);
@@ -50,24 +50,24 @@ __kernel void conv_winograd(const conv_winograd_params p) {
 
     float from[FROM * FROM], lines_done[TO * FROM], to[TO * TO];
 #if LEAVES
-    WRITTEN_OUT for (int k = 0; k < 16; k++) from[k] = XPU_CPTR(float, p.planes)[planes + k * p.plane];
+    UNROLL for (int k = 0; k < 16; k++) from[k] = XPU_CPTR(float, p.planes)[planes + k * p.plane];
 #else
-    WRITTEN_OUT for (int k = 0; k < FROM * FROM; k++) {
+    UNROLL for (int k = 0; k < FROM * FROM; k++) {
         const long h = h0 + k / FROM, w = w0 + k % FROM;
         const bool inside = h >= 0 && h < p.size[0] && w >= 0 && w < p.size[1];
         from[k] = inside ? LOAD(T, XPU_CPTR(STORED(T), p.data), image + h * p.stride[2] + w * p.stride[3]) : 0;
     }
 #endif
-    WRITTEN_OUT for (int w = 0; w < FROM; w++) along(lines_done + w, from + w, FROM, FROM);
-    WRITTEN_OUT for (int h = 0; h < TO; h++) along(to + h * TO, lines_done + h * FROM, 1, 1);
+    UNROLL for (int w = 0; w < FROM; w++) along(lines_done + w, from + w, FROM, FROM);
+    UNROLL for (int h = 0; h < TO; h++) along(to + h * TO, lines_done + h * FROM, 1, 1);
 #if LEAVES
     const float bias = p.bias ? LOAD(T, XPU_CPTR(STORED(T), p.bias), (long)channel * p.bias_stride) : 0;
-    WRITTEN_OUT for (int k = 0; k < TO * TO; k++) {
+    UNROLL for (int k = 0; k < TO * TO; k++) {
         const long h = h0 + k / TO, w = w0 + k % TO;
         if (h < p.size[0] && w < p.size[1])
             STORE(T, XPU_PTR(STORED(T), p.data), image + h * p.stride[2] + w * p.stride[3], to[k] + bias);
     }
 #else
-    WRITTEN_OUT for (int k = 0; k < 16; k++) XPU_PTR(float, p.planes)[planes + k * p.plane] = to[k];
+    UNROLL for (int k = 0; k < 16; k++) XPU_PTR(float, p.planes)[planes + k * p.plane] = to[k];
 #endif
 }

@@ -48,17 +48,17 @@
 #include "gemm/gemm.h"
 #include "gemm/quantized.h"
 #include "gemm/gemm_tile.h"
-#include "matrix/pieces.h"
+#include "matrix/tile_copy.h"
 #include "matrix/quad.h"
-#define ending_t value_t
+#define post_ops_t value_t
 #include "matrix/epilogue_math.h"
-#include "matrix/leaving.h"
+#include "matrix/quantize_output.h"
 
-#if QUANTIZED_B || defined(FEW) || defined(FEW_ON_HOST) || defined(FEW_BY_UNITS)
-#include "gemm/quantized_read.h"
+#if QUANTIZED_B || defined(FEW) || defined(SMALL_M_ON_HOST) || defined(SMALL_M_MMA)
+#include "gemm/quantized_load.h"
 #endif
-#if defined(HOST_ROWS) || defined(FEW_ON_HOST) /* a file comes in once, where it is first asked for */
-#include "sixteen.h"
+#if defined(HOST_ROWS) || defined(SMALL_M_ON_HOST) /* a file comes in once, where it is first asked for */
+#include "vector16.h"
 #endif
 #if QUANTIZED_B
 #define GIVEN const gemm_quantized_params q
@@ -82,16 +82,16 @@
 #define B_FLIP 0x80808080u
 #endif
 
-#define MINUS_AT(side, i)                                                                                    \
-    (p->minus_plus[side] + (p->minus[side] ? XPU_CPTR(int, p->minus[side])[(i) * p->minus_stride[side]] : 0))
+#define COMPENSATION_AT(side, i)                                                                                    \
+    (p->compensation_common[side] + (p->compensation[side] ? XPU_CPTR(int, p->compensation[side])[(i) * p->compensation_stride[side]] : 0))
 
 #define SCALE_AT(t, address, place) (float)LOAD(t, XPU_CPTR(STORED(t), address), place)
 
 /* alpha times a sum, before C is added. */
 static inline value_t scaled(const gemm_params *p, long b, long m, long n, acc_t sum) {
     if (p->k == 0) return (value_t)0; /* alpha may be infinite */
-#ifdef MINUS
-    sum -= MINUS_AT(0, m) * MINUS_AT(1, n);
+#ifdef ZERO_COMPENSATION
+    sum -= COMPENSATION_AT(0, m) * COMPENSATION_AT(1, n);
 #endif
     value_t v = (value_t)sum;
 #ifdef A_SCALE
@@ -103,7 +103,7 @@ static inline value_t scaled(const gemm_params *p, long b, long m, long n, acc_t
     return multiply(SCALAR(p->alpha), v);
 }
 
-static inline long c_place(const gemm_params *p, long b, long m, long n) {
+static inline long c_offset(const gemm_params *p, long b, long m, long n) {
     return b * p->c_stride.batch + m * p->c_stride.row + n * p->c_stride.column;
 }
 
@@ -111,28 +111,28 @@ static inline long c_place(const gemm_params *p, long b, long m, long n) {
 #define FETCH_RESULT(address, place) ((value_t)LOAD(T, XPU_CPTR(STORED(T), address), place))
 #define FETCH_C(place) FETCH_RESULT(p->c, place)
 #if COMBINE
-static inline long other_place(const gemm_params *p, long b, long m, long n) {
+static inline long other_offset(const gemm_params *p, long b, long m, long n) {
     return b * p->other_stride.batch + m * p->other_stride.row + n * p->other_stride.column;
 }
-#define OTHER(p, b, m, n) coming(&(p)->leave, (p)->end.other, other_place(p, b, m, n))
+#define OTHER(p, b, m, n) load_post_op_operand(&(p)->leave, (p)->end.other, other_offset(p, b, m, n))
 #else
 #define OTHER(p, b, m, n) ((value_t)0)
 #endif
 
 static inline value_t value(const gemm_params *p, long b, long m, long n, acc_t sum) {
     value_t v = scaled(p, b, m, n, sum), beta = SCALAR(p->beta);
-    if (!is_zero(beta)) v = multiply_add(v, beta, FETCH_C(c_place(p, b, m, n)));
-    return ended(&p->end, v, OTHER(p, b, m, n));
+    if (!is_zero(beta)) v = multiply_add(v, beta, FETCH_C(c_offset(p, b, m, n)));
+    return apply_post_ops(&p->end, v, OTHER(p, b, m, n));
 }
 
-static inline void put(const gemm_params *p, long b, long m, long n, acc_t sum) {
+static inline void store_result(const gemm_params *p, long b, long m, long n, acc_t sum) {
     STORE(OUT_T, XPU_PTR(STORED(OUT_T), p->out),
           b * p->out_stride.batch + m * p->out_stride.row + n * p->out_stride.column,
-          leaving(&p->leave, value(p, b, m, n, sum)));
+          quantize_output(&p->leave, value(p, b, m, n, sum)));
 }
 
-#if defined(FEW) || defined(FEW_BY_UNITS) || defined(VECTOR)
-#include "gemm/gemm_joined.h"
+#if defined(FEW) || defined(SMALL_M_MMA) || defined(VECTOR)
+#include "gemm/gemm_fused.h"
 #endif
 
 #if CONJUGATE_A
@@ -154,9 +154,9 @@ static inline void put(const gemm_params *p, long b, long m, long n, acc_t sum) 
 #define BAND 1
 #endif
 /* What a group computes: the tile that begins at row m and column n of product b, over `depth` of k from k on. */
-typedef struct tile_place {
+typedef struct tile_origin {
     long m, n, b, slice, k, depth;
-} tile_place;
+} tile_origin;
 
 #if GROUPED
 /* The group whose tiles number *g, made a number in it, is one of, and where it begins and ends: it has
@@ -181,13 +181,13 @@ static inline int find_group(const gemm_params *p, uint *g, uint size, uint acro
  * share rows and columns, which lie in the cache then. Where groups are computed `p` becomes the tile's
  * group's; b is negative where the number is none's. */
 #if GROUPED
-static inline tile_place find_place(__private gemm_params *p, const uint tile_m, const uint tile_n) {
+static inline tile_origin find_gemm_tile(__private gemm_params *p, const uint tile_m, const uint tile_n) {
 #else
-static inline tile_place find_place(const gemm_params *p, const uint tile_m, const uint tile_n) {
+static inline tile_origin find_gemm_tile(const gemm_params *p, const uint tile_m, const uint tile_n) {
 #endif
     uint tiles_n = (uint)((p->n + tile_n - 1) / tile_n), tiles_m = (uint)((p->m + tile_m - 1) / tile_m);
     uint t = (uint)XPU_GROUP(0);
-    tile_place at = {0};
+    tile_origin at = {0};
 #if GROUPED
     long from = 0, to = 0;
     at.b = GROUPED == 1   ? find_group(p, &t, tile_m, tiles_n, &from, &to)
@@ -210,10 +210,10 @@ static inline tile_place find_place(const gemm_params *p, const uint tile_m, con
 }
 #if GROUPED
 #define FIND_TILE(at, tile_m, tile_n)                                                                        \
-    const tile_place at = find_place(&p, tile_m, tile_n);                                                    \
+    const tile_origin at = find_gemm_tile(&p, tile_m, tile_n);                                                    \
     if (at.b < 0) return
 #else
-#define FIND_TILE(at, tile_m, tile_n) const tile_place at = find_place(&p, tile_m, tile_n)
+#define FIND_TILE(at, tile_m, tile_n) const tile_origin at = find_gemm_tile(&p, tile_m, tile_n)
 #endif
 
 #ifdef HOST_ROWS
@@ -223,7 +223,7 @@ static inline tile_place find_place(const gemm_params *p, const uint tile_m, con
 #ifdef TILE
 __kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void gemm(GIVEN) {
     TAKE_GIVEN
-    __local acc_t slab_a[TILE_K][PITCH], slab_b[TILE_K][PITCH];
+    __local acc_t local_tile_a[TILE_K][PITCH], local_tile_b[TILE_K][PITCH];
     FIND_TILE(at, TILE, TILE);
     const long n0 = at.n, m0 = at.m, b = at.b, k_begin = at.k, k_end = at.k + at.depth;
     const xpu_addr pa = p.a + b * p.a_stride.batch * sizeof(STORED(OPERAND_T));
@@ -242,30 +242,30 @@ __kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void gemm(GIVEN) {
         for (int j = 0; j < SIDE; j++) {
             const long m = m0 + PLACE(get_local_id(1), i), n = n0 + PLACE(get_local_id(0), j);
             if (m >= p.m || n >= p.n) continue;
-#if SLICED
+#if IS_SPLIT
             XPU_PTR(acc_t, p.partial)[((at.slice * p.batch + b) * p.m + m) * p.n + n] = sum[i][j];
 #else
-            put(&p, b, m, n, sum[i][j]);
+            store_result(&p, b, m, n, sum[i][j]);
 #endif
         }
 }
 #endif
 
 #ifdef MATRIX_T
-static inline void put_sum(const gemm_params *p, const tile_place *at, long m, long n, acc_t sum) {
+static inline void store_partial_sum(const gemm_params *p, const tile_origin *at, long m, long n, acc_t sum) {
     if (m >= p->m || n >= p->n) return;
-#if SLICED
+#if IS_SPLIT
     XPU_PTR(acc_t, p->partial)[((at->slice * p->batch + at->b) * p->m + m) * p->n + n] = sum;
 #else
-    put(p, at->b, m, n, sum);
+    store_result(p, at->b, m, n, sum);
 #endif
 }
 #endif
 
-#ifdef FEW_BY_UNITS
+#ifdef SMALL_M_MMA
 #define MATRIX_T T
 #endif
-#if defined(MATRIX_PTX) || defined(FEW_BY_UNITS)
+#if defined(MATRIX_PTX) || defined(SMALL_M_MMA)
 #include "matrix/matrix_ptx.h"
 #endif
 #ifdef MATRIX_FMA
@@ -274,17 +274,17 @@ static inline void put_sum(const gemm_params *p, const tile_place *at, long m, l
 #elif defined(MATRIX_PTX)
 #include "matrix/matrix.h"
 #if QUANTIZED_B
-#include "matrix/matrix_quantized.h"
+#include "matrix/mma_dequant.h"
 #endif
 #define RUN 8
 #endif
 #ifdef RUN
-#include "gemm/gemm_put.h"
+#include "gemm/gemm_store.h"
 #endif
 
-#if defined(MATRIX_XMX) || defined(MATRIX_SQUARES)
+#if defined(MATRIX_XMX) || defined(MATRIX_XMX8)
 #ifdef MATRIX_EMULATED
-#include "matrix/matrix_units.cl" /* here, since a file is included once */
+#include "matrix/xmx_emulation.cl" /* here, since a file is included once */
 #endif
 /* Of bytes; of uint8 operands are of unsigned types. */
 #ifdef MATRIX_XMX
@@ -303,90 +303,90 @@ static inline void put_sum(const gemm_params *p, const tile_place *at, long m, l
 #endif
 #ifdef MATRIX_XMX
 #include "matrix/matrix_xmx.h"
-#include "gemm/gemm_blocks.h"
+#include "gemm/gemm_xmx.h"
 #else
-#include "matrix/matrix_squares.h"
+#include "matrix/matrix_xmx8.h"
 #endif
-/* A team's sums, of the rows from m and the columns from n on. */
-static inline void put_blocks(const gemm_params *p, const tile_place *at, long m, long n,
+/* A subgroup's sums, of the rows from m and the columns from n on. */
+static inline void store_blocks(const gemm_params *p, const tile_origin *at, long m, long n,
                               __private sum_block (*sum)[SUMS_N]) {
-    n += get_local_id(0) % MATRIX_TEAM;
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
-        WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
+    n += get_local_id(0) % MATRIX_SUBGROUP_SIZE;
+    UNROLL for (int i = 0; i < SUMS_M; i++)
+        UNROLL for (int j = 0; j < SUMS_N; j++) {
             const acc_t rows[8] = {sum[i][j].s0, sum[i][j].s1, sum[i][j].s2, sum[i][j].s3,
                                    sum[i][j].s4, sum[i][j].s5, sum[i][j].s6, sum[i][j].s7};
-            WRITTEN_OUT for (int r = 0; r < 8; r++) put_sum(p, at, m + i * 8 + r, n + j * MATRIX_TEAM, rows[r]);
+            UNROLL for (int r = 0; r < 8; r++) store_partial_sum(p, at, m + i * 8 + r, n + j * MATRIX_SUBGROUP_SIZE, rows[r]);
         }
 }
 
-__attribute__((intel_reqd_sub_group_size(MATRIX_TEAM))) __attribute__((reqd_work_group_size(THREADS, 1, 1)))
+__attribute__((intel_reqd_sub_group_size(MATRIX_SUBGROUP_SIZE))) __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 __kernel void gemm_matrix(GIVEN) {
     TAKE_GIVEN
     FIND_TILE(at, TILE_M, TILE_N);
-    const uint team = get_local_id(0) / MATRIX_TEAM;
-    const uint m = team % TEAMS_DOWN * (SUMS_M * 8), n = team / TEAMS_DOWN * (SUMS_N * MATRIX_TEAM);
+    const uint subgroup = get_local_id(0) / MATRIX_SUBGROUP_SIZE;
+    const uint m = subgroup % SUBGROUPS_ALONG_M * (SUMS_M * 8), n = subgroup / SUBGROUPS_ALONG_M * (SUMS_N * MATRIX_SUBGROUP_SIZE);
     sum_block sum[SUMS_M][SUMS_N];
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++)
-        WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
+    UNROLL for (int i = 0; i < SUMS_M; i++)
+        UNROLL for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
 #ifdef MATRIX_XMX
     const surface a = {XPU_PTR(void, p.a + at.b * p.a_stride.batch * ELEMENT),
-                       (int)(A_K_FAST ? p.k : p.m) * ELEMENT, (int)(A_K_FAST ? p.m : p.k),
-                       (int)(A_K_FAST ? p.a_stride.row : p.a_stride.column) * ELEMENT};
+                       (int)(A_K_MAJOR ? p.k : p.m) * ELEMENT, (int)(A_K_MAJOR ? p.m : p.k),
+                       (int)(A_K_MAJOR ? p.a_stride.row : p.a_stride.column) * ELEMENT};
 #if QUANTIZED_B
     const surface b = {XPU_PTR(void, q.b.data + at.b * q.b.batch * E_BITS / 8), (int)p.k * E_BITS / 8, (int)p.n,
                        (int)q.b.across * E_BITS / 8};
 #if SHARED_B
-    __local uint made[2 * MADE_ROUND] __attribute__((aligned(64)));
+    __local uint made[2 * SHARED_ROUND] __attribute__((aligned(64)));
 #define GIVEN_LINES , &q.b, at.b, made
 #else
 #define GIVEN_LINES , &q.b, at.b
 #endif
 #else
     const surface b = {XPU_PTR(void, p.b + at.b * p.b_stride.batch * ELEMENT),
-                       (int)(B_K_FAST ? p.k : p.n) * ELEMENT, (int)(B_K_FAST ? p.n : p.k),
-                       (int)(B_K_FAST ? p.b_stride.column : p.b_stride.row) * ELEMENT};
+                       (int)(B_K_MAJOR ? p.k : p.n) * ELEMENT, (int)(B_K_MAJOR ? p.n : p.k),
+                       (int)(B_K_MAJOR ? p.b_stride.column : p.b_stride.row) * ELEMENT};
 #define GIVEN_LINES
 #endif
     multiply_surfaces(sum, &a, &b, (int)at.m, (int)at.n, (int)(at.m + m), (int)(at.n + n), (int)at.k,
                       (int)(at.k + at.depth) GIVEN_LINES);
 #else
-    __local uchar slabs[2 * STAGE] __attribute__((aligned(64)));
+    __local uchar local_tiles[2 * STAGE] __attribute__((aligned(64)));
     const uint pitch_a = (uint)p.a_stride.row * ELEMENT, pitch_b = (uint)p.b_stride.column * ELEMENT;
     xpu_addr pa = p.a + (at.b * p.a_stride.batch + at.m * p.a_stride.row + at.k) * ELEMENT;
     xpu_addr pb = p.b + (at.b * p.b_stride.batch + at.n * p.b_stride.column + at.k) * ELEMENT;
     operand_a a;
     operand_b b;
-    open_pieces(a.at, pitch_a, (int)min(p.m - at.m, (long)TILE_M), TILE_M, true);
-    open_pieces(b.at, pitch_b, (int)min(p.n - at.n, (long)TILE_N), TILE_N, false);
+    open_vectors(a.at, pitch_a, (int)min(p.m - at.m, (long)TILE_M), TILE_M, true);
+    open_vectors(b.at, pitch_b, (int)min(p.n - at.n, (long)TILE_N), TILE_N, false);
     const int depth = (int)at.depth * ELEMENT;
     int stage = 0;
-#define FETCH_BOTH(step)                                                                                     \
+#define PREFETCH_BOTH(step)                                                                                     \
     {                                                                                                        \
         const int left_ = depth - (step) * LINE;                                                             \
         if (left_ > 0) {                                                                                     \
-            fetch_pieces(a.next, pa, a.at, left_, TILE_M, true);                                             \
-            fetch_pieces(b.next, pb, b.at, left_, TILE_N, false);                                            \
+            prefetch_vectors(a.next, pa, a.at, left_, TILE_M, true);                                             \
+            prefetch_vectors(b.next, pb, b.at, left_, TILE_N, false);                                            \
         }                                                                                                    \
         pa += LINE, pb += LINE;                                                                              \
     }
-#define KEEP_BOTH(slab)                                                                                      \
+#define STORE_BOTH(local_tile)                                                                                      \
     {                                                                                                        \
-        keep_left(slab, a.next);                                                                             \
-        keep_right((slab) + TILE_M * LINE, b.next);                                                          \
+        store_left(local_tile, a.next);                                                                             \
+        store_right((local_tile) + TILE_M * LINE, b.next);                                                          \
     }
-    PRODUCT_BY_TURNS(sum, slabs, stage, (depth + LINE - 1) / LINE, FETCH_BOTH, KEEP_BOTH);
+    PRODUCT_DOUBLE_BUFFERED(sum, local_tiles, stage, (depth + LINE - 1) / LINE, PREFETCH_BOTH, STORE_BOTH);
 #endif
-    put_blocks(&p, &at, at.m + m, at.n + n, sum);
+    store_blocks(&p, &at, at.m + m, at.n + n, sum);
 }
 #elif defined(MATRIX_FMA)
 #define BYTES ((int)sizeof(STORED(OPERAND_T))) /* of an element in memory */
 MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(GIVEN) {
     TAKE_GIVEN
-    __local number_t slabs[2 * STAGE] SLAB_ALIGNED;
+    __local element_t local_tiles[2 * STAGE] LOCAL_TILE_ALIGNED;
     FIND_TILE(at, TILE_M, TILE_N);
     const long step_a = p.a_stride.column * ELEMENT, step_b = p.b_stride.row * ELEMENT; /* along k */
-    const uint pitch_a = (uint)(A_K_FAST ? p.a_stride.row * BYTES : step_a);
-    const uint pitch_b = (uint)(B_K_FAST ? p.b_stride.column * BYTES : step_b);
+    const uint pitch_a = (uint)(A_K_MAJOR ? p.a_stride.row * BYTES : step_a);
+    const uint pitch_b = (uint)(B_K_MAJOR ? p.b_stride.column * BYTES : step_b);
     xpu_addr pa = p.a + (at.b * p.a_stride.batch + at.m * p.a_stride.row + at.k * p.a_stride.column) * BYTES;
     xpu_addr pb = p.b + (at.b * p.b_stride.batch + at.n * p.b_stride.column + at.k * p.b_stride.row) * BYTES;
     const int left_m = (int)min(p.m - at.m, (long)TILE_M), left_n = (int)min(p.n - at.n, (long)TILE_N);
@@ -394,47 +394,47 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
 
     operand_a a;
     operand_b o;
-    open_quads(a.at, pitch_a, left_m, TILE_M, A_K_FAST);
-    open_quads(o.at, pitch_b, left_n, TILE_N, B_K_FAST);
+    open_quads(a.at, pitch_a, left_m, TILE_M, A_K_MAJOR);
+    open_quads(o.at, pitch_b, left_n, TILE_N, B_K_MAJOR);
     acc_t sum[SUMS_M][SUMS_N];
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] = (acc_t)0;
+    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int j = 0; j < SUMS_N; j++) sum[i][j] = (acc_t)0;
 
-#define FETCH_BOTH(step) /* the last tile is read twice rather than asked for */                             \
+#define PREFETCH_BOTH(step) /* the last tile is read twice rather than asked for */                             \
     {                                                                                                        \
         pa += 0 < (step) && (step) < whole ? TILE_K * step_a : 0;                                            \
         pb += 0 < (step) && (step) < whole ? TILE_K * step_b : 0;                                            \
-        fetch_quads(a.next, pa, a.at, left_m, TILE_M, A_K_FAST, A_QUADS);                                    \
-        fetch_quads(o.next, pb, o.at, left_n, TILE_N, B_K_FAST, B_QUADS);                                    \
+        prefetch_quads(a.next, pa, a.at, left_m, TILE_M, A_K_MAJOR, A_QUADS);                                    \
+        prefetch_quads(o.next, pb, o.at, left_n, TILE_N, B_K_MAJOR, B_QUADS);                                    \
     }
-#define KEEP_BOTH(slab)                                                                                      \
+#define STORE_BOTH(local_tile)                                                                                      \
     {                                                                                                        \
         FLIP_QUADS(a.next, TILE_M, A_FLIP);                                                                  \
         FLIP_QUADS(o.next, TILE_N, B_FLIP);                                                                  \
-        keep_quads(slab, a.next, TILE_M, A_K_FAST, CONJUGATE_A, (number_t)0);                                \
-        keep_quads((slab) + TILE_K * PITCH_A, o.next, TILE_N, B_K_FAST, CONJUGATE_B, (number_t)0);           \
+        store_quads(local_tile, a.next, TILE_M, A_K_MAJOR, CONJUGATE_A, (element_t)0);                                \
+        store_quads((local_tile) + TILE_K * PITCH_A, o.next, TILE_N, B_K_MAJOR, CONJUGATE_B, (element_t)0);           \
     }
     int stage = 0;
-    PRODUCT_BY_TURNS(sum, slabs, stage, whole, FETCH_BOTH, KEEP_BOTH);
+    PRODUCT_DOUBLE_BUFFERED(sum, local_tiles, stage, whole, PREFETCH_BOTH, STORE_BOTH);
     if (rest > 0) {
         if (whole > 0) pa += TILE_K * step_a, pb += TILE_K * step_b;
-        fetch_rest(a.next, pa, pitch_a, rest, left_m, TILE_M, A_K_FAST);
-        fetch_rest(o.next, pb, pitch_b, rest, left_n, TILE_N, B_K_FAST);
-        KEEP_BOTH(slabs + stage); /* in place of the tile that was read twice */
+        prefetch_remainder(a.next, pa, pitch_a, rest, left_m, TILE_M, A_K_MAJOR);
+        prefetch_remainder(o.next, pb, pitch_b, rest, left_n, TILE_N, B_K_MAJOR);
+        STORE_BOTH(local_tiles + stage); /* in place of the tile that was read twice */
         barrier(CLK_LOCAL_MEM_FENCE);
-        multiply_slab(sum, slabs + stage);
+        multiply_local_tile(sum, local_tiles + stage);
     }
 
     const long row = at.m + first_row(), column = at.n + first_column();
-    WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j += 4)
-        put_run(&p, &at, row + i / 4 * 16 + i % 4, column + j / 4 * 32, &sum[i][j]);
+    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int j = 0; j < SUMS_N; j += 4)
+        store_run(&p, &at, row + i / 4 * 16 + i % 4, column + j / 4 * 32, &sum[i][j]);
 }
 #elif defined(MATRIX_PTX)
 /* Lanes that differ in `bit` change the numbers whose places differ in `place`. */
 static inline void exchange(__private acc_t (*two)[2], const uint bit, const uint place) {
     const bool upper = MATRIX_LANE & bit;
-    WRITTEN_OUT for (uint i = 0; i < 4; i++) {
+    UNROLL for (uint i = 0; i < 4; i++) {
         if (i & place) continue;
-        WRITTEN_OUT for (uint j = 0; j < 2; j++) {
+        UNROLL for (uint j = 0; j < 2; j++) {
             const acc_t sent = upper ? two[i][j] : two[i + place][j];
             const acc_t got = XPU_CAT(as_, acc_t)(lane_across(as_float(sent), bit));
             two[i][j] = upper ? got : two[i][j];
@@ -443,15 +443,15 @@ static inline void exchange(__private acc_t (*two)[2], const uint bit, const uin
     }
 }
 /* Four lanes have neighbors of a row, two of each of four blocks; then each has the eight of one block. Of
- * blocks of even and of odd columns beside each other (ptx_units.h) they have four, in two of them. */
+ * blocks of even and of odd columns beside each other (ptx_mma.h) they have four, in two of them. */
 static inline void gather_row(__private acc_t (*two)[2]) {
-#if MATRIX_BYTES && !B_K_FAST
+#if MATRIX_IS_INT8 && !B_K_MAJOR
     acc_t four[4][2];
-    WRITTEN_OUT for (uint i = 0; i < 4; i++)
-        WRITTEN_OUT for (uint j = 0; j < 2; j++) four[i][j] = two[i / 2 * 2 + j][i % 2];
+    UNROLL for (uint i = 0; i < 4; i++)
+        UNROLL for (uint j = 0; j < 2; j++) four[i][j] = two[i / 2 * 2 + j][i % 2];
     exchange(four, 2, 2);
     exchange(four, 1, 2);
-    WRITTEN_OUT for (uint i = 0; i < 4; i++) WRITTEN_OUT for (uint j = 0; j < 2; j++) two[i][j] = four[i][j];
+    UNROLL for (uint i = 0; i < 4; i++) UNROLL for (uint j = 0; j < 2; j++) two[i][j] = four[i][j];
 #else
     exchange(two, 1, 1);
     exchange(two, 2, 2);
@@ -460,106 +460,106 @@ static inline void gather_row(__private acc_t (*two)[2]) {
 
 MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(GIVEN) {
     TAKE_GIVEN
-    __local uchar slabs[STAGES * STAGE_BYTES] SLAB_ALIGNED;
+    __local uchar local_tiles[STAGES * STAGE_BYTES] LOCAL_TILE_ALIGNED;
     FIND_TILE(at, TILE_M, TILE_N);
     const long m0 = at.m, n0 = at.n, depth = at.depth;
     const long step_a = p.a_stride.column * ELEMENT; /* along k */
-    const long pitch_a = A_K_FAST ? p.a_stride.row * ELEMENT : step_a, ahead_a = TILE_K * step_a;
+    const long pitch_a = A_K_MAJOR ? p.a_stride.row * ELEMENT : step_a, ahead_a = TILE_K * step_a;
     const xpu_addr pa =
         p.a + (at.b * p.a_stride.batch + m0 * p.a_stride.row + at.k * p.a_stride.column) * ELEMENT;
     const int left_m = (int)min(p.m - m0, (long)TILE_M), left_n = (int)min(p.n - n0, (long)TILE_N);
 
     operand_a a;
-    open_operand(a.from, pa, pitch_a, left_m, TILE_M, A_K_FAST);
+    open_operand(a.from, pa, pitch_a, left_m, TILE_M, A_K_MAJOR);
 #if QUANTIZED_B
-    operand_lines o;
-#define OPEN_B(step) open_lines(&o, &q.b, at.b, n0, at.k + (step) * TILE_K, left_n)
-#define LOAD_PART_B(stage, depth) load_octets(stage, &o, &q.b, depth)
+    quantized_tile o;
+#define OPEN_B(step) open_quantized(&o, &q.b, at.b, n0, at.k + (step) * TILE_K, left_n)
+#define LOAD_PART_B(stage, depth) load_dequantized(stage, &o, &q.b, depth)
 /* What came with the step before is written down, and the next read. */
 #define LOAD_B(stage, on, part)                                                                              \
     {                                                                                                        \
-        keep_octets(stage, &o, &q.b, part);                                                                  \
+        store_dequantized(stage, &o, &q.b, part);                                                                  \
         if ((part) == LOADS - 1) {                                                                           \
-            step_octets(&o, on);                                                                             \
-            fetch_octets(&o, &q.b);                                                                          \
+            advance_quantized(&o, on);                                                                             \
+            prefetch_quantized(&o, &q.b);                                                                          \
         }                                                                                                    \
     }
-#define BEGIN_B fetch_octets(&o, &q.b)
+#define BEGIN_B prefetch_quantized(&o, &q.b)
 #else
     const long step_b = p.b_stride.row * ELEMENT;
-    const long pitch_b = B_K_FAST ? p.b_stride.column * ELEMENT : step_b, ahead_b = TILE_K * step_b;
+    const long pitch_b = B_K_MAJOR ? p.b_stride.column * ELEMENT : step_b, ahead_b = TILE_K * step_b;
     const xpu_addr pb =
         p.b + (at.b * p.b_stride.batch + n0 * p.b_stride.column + at.k * p.b_stride.row) * ELEMENT;
     operand_b o;
-#define OPEN_B(step) open_operand(o.from, pb + (step) * ahead_b, pitch_b, left_n, TILE_N, B_K_FAST)
-#define LOAD_PART_B(stage, depth) load_part(stage, o.from, ahead_b, depth, left_n, TILE_N, B_K_FAST, B_PIECE)
-#define LOAD_B(stage, on, part) load_slab(stage, o.from, (on) ? ahead_b : 0, TILE_N, B_K_FAST)
+#define OPEN_B(step) open_operand(o.from, pb + (step) * ahead_b, pitch_b, left_n, TILE_N, B_K_MAJOR)
+#define LOAD_PART_B(stage, depth) load_part(stage, o.from, ahead_b, depth, left_n, TILE_N, B_K_MAJOR, B_ALIGNMENT)
+#define LOAD_B(stage, on, part) load_local_tile(stage, o.from, (on) ? ahead_b : 0, TILE_N, B_K_MAJOR)
 #define BEGIN_B
 #endif
     OPEN_B(0);
     fragment_sum sum[FRAGMENTS_M][FRAGMENTS_N];
-    WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++)
-        WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (fragment_sum)0;
+    UNROLL for (int i = 0; i < FRAGMENTS_M; i++)
+        UNROLL for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (fragment_sum)0;
 
 #define LOAD_REST(stage, step, part)                                                                         \
     if ((part) == 0) {                                                                                       \
         const int left_ = (int)clamp(depth - (long)(step) * TILE_K, 0L, (long)TILE_K);                       \
-        load_part(stage, a.from, ahead_a, left_, left_m, TILE_M, A_K_FAST, A_PIECE);                         \
-        LOAD_PART_B((stage) + SLAB_A_BYTES, left_);                                                          \
+        load_part(stage, a.from, ahead_a, left_, left_m, TILE_M, A_K_MAJOR, A_ALIGNMENT);                         \
+        LOAD_PART_B((stage) + LOCAL_TILE_A_BYTES, left_);                                                          \
     }
-#if A_PIECE == 16 && B_PIECE == 16
-    const int whole = (int)(depth / TILE_K) / SLABS_AT_ONCE * SLABS_AT_ONCE;
+#if A_ALIGNMENT == 16 && B_ALIGNMENT == 16
+    const int whole = (int)(depth / TILE_K) / LOCAL_TILES_PER_ITERATION * LOCAL_TILES_PER_ITERATION;
 #define LOAD_BOTH(stage, step, part)                                                                         \
     {                                                                                                        \
         const bool on_ = (step) + 1 < whole;                                                                 \
-        if ((part) == 0) load_slab(stage, a.from, on_ ? ahead_a : 0, TILE_M, A_K_FAST);                      \
-        LOAD_B((stage) + SLAB_A_BYTES, on_, part);                                                           \
+        if ((part) == 0) load_local_tile(stage, a.from, on_ ? ahead_a : 0, TILE_M, A_K_MAJOR);                      \
+        LOAD_B((stage) + LOCAL_TILE_A_BYTES, on_, part);                                                           \
     }
     if (whole > 0) {
         BEGIN_B;
-        MATRIX_PRODUCT(sum, SLAB_OF(slabs), whole, LOAD_BOTH);
+        MATRIX_PRODUCT(sum, LOCAL_TILE_ADDRESS(local_tiles), whole, LOAD_BOTH);
     }
-    open_operand(a.from, pa + whole * ahead_a, pitch_a, left_m, TILE_M, A_K_FAST);
+    open_operand(a.from, pa + whole * ahead_a, pitch_a, left_m, TILE_M, A_K_MAJOR);
     OPEN_B(whole);
-    for (int s = whole; s * TILE_K < depth; s++) MATRIX_PRODUCT_OF_SLAB(sum, SLAB_OF(slabs), s, LOAD_REST);
+    for (int s = whole; s * TILE_K < depth; s++) MATRIX_PRODUCT_OF_TILE(sum, LOCAL_TILE_ADDRESS(local_tiles), s, LOAD_REST);
 #else
-    const int all = (int)((depth + TILE_K * SLABS_AT_ONCE - 1) / (TILE_K * SLABS_AT_ONCE)) * SLABS_AT_ONCE;
-    MATRIX_PRODUCT(sum, SLAB_OF(slabs), all, LOAD_REST);
+    const int all = (int)((depth + TILE_K * LOCAL_TILES_PER_ITERATION - 1) / (TILE_K * LOCAL_TILES_PER_ITERATION)) * LOCAL_TILES_PER_ITERATION;
+    MATRIX_PRODUCT(sum, LOCAL_TILE_ADDRESS(local_tiles), all, LOAD_REST);
 #endif
 
-    const uint lane = get_local_id(0) % MATRIX_TEAM, team = get_local_id(0) / MATRIX_TEAM;
-    const long row = m0 + team % TEAMS_M * (FRAGMENTS_M * 16) + lane / 4 * LEFT_ROWS;
-    const long column = n0 + team / TEAMS_M * (FRAGMENTS_N * 8) + lane % 4 * 8;
-    WRITTEN_OUT for (int i = 0; i < FRAGMENTS_M; i++)
-        WRITTEN_OUT for (int j = 0; j < FRAGMENTS_N; j += 4)
-            WRITTEN_OUT for (int lower = 0; lower < 2; lower++) {
+    const uint lane = get_local_id(0) % MATRIX_SUBGROUP_SIZE, subgroup = get_local_id(0) / MATRIX_SUBGROUP_SIZE;
+    const long row = m0 + subgroup % SUBGROUPS_M * (FRAGMENTS_M * 16) + lane / 4 * LEFT_ROWS;
+    const long column = n0 + subgroup / SUBGROUPS_M * (FRAGMENTS_N * 8) + lane % 4 * 8;
+    UNROLL for (int i = 0; i < FRAGMENTS_M; i++)
+        UNROLL for (int j = 0; j < FRAGMENTS_N; j += 4)
+            UNROLL for (int lower = 0; lower < 2; lower++) {
                 acc_t two[4][2];
-                WRITTEN_OUT for (int l = 0; l < 4; l++) {
+                UNROLL for (int l = 0; l < 4; l++) {
                     two[l][0] = lower ? sum[i][j + l].z : sum[i][j + l].x;
                     two[l][1] = lower ? sum[i][j + l].w : sum[i][j + l].y;
                 }
                 gather_row(two);
-                put_run(&p, &at, row + i * 16 + lower * LEFT_HALVES, column + j * 8, &two[0][0]);
+                store_run(&p, &at, row + i * 16 + lower * LEFT_HALVES, column + j * 8, &two[0][0]);
             }
 }
 #endif
 
 #ifdef VECTOR
-#include "gemm/gemm_vector.h"
+#include "gemm/gemv.h"
 #endif
 
 #ifdef FEW
-#include "gemm/gemm_few.h"
-#elif defined(FEW_ON_HOST)
-#include "gemm/gemm_few_host.h"
-#elif defined(FEW_BY_UNITS)
-#include "gemm/gemm_few_units.h"
+#include "gemm/gemm_small_m.h"
+#elif defined(SMALL_M_ON_HOST)
+#include "gemm/gemm_small_m_host.h"
+#elif defined(SMALL_M_MMA)
+#include "gemm/gemm_small_m_mma.h"
 #endif
 
 #ifdef ROW
-#define COLUMNS (B_K_FAST ? 1 : 16)
-#define PARTS (B_K_FAST ? 64 : 16)
-__kernel __attribute__((reqd_work_group_size(COLUMNS, PARTS, 1))) void gemm_row(const gemm_params p) {
+#define COLUMNS (B_K_MAJOR ? 1 : 16)
+#define PARTS (B_K_MAJOR ? 64 : 16)
+__kernel __attribute__((reqd_work_group_size(COLUMNS, PARTS, 1))) void gemv_portable(const gemm_params p) {
     __local acc_t sums[PARTS][COLUMNS];
     const long blocks = (p.n + COLUMNS - 1) / COLUMNS;
     long g = XPU_GROUP(0);
@@ -582,46 +582,46 @@ __kernel __attribute__((reqd_work_group_size(COLUMNS, PARTS, 1))) void gemm_row(
         if (y < half_) sums[y][x] += sums[y + half_][x];
     }
     if (y == 0 && n < p.n) {
-#if SLICED
+#if IS_SPLIT
         XPU_PTR(acc_t, p.partial)[(slice * p.batch + b) * p.n + n] = sums[0][x];
 #else
-        put(&p, b, 0, n, sums[0][x]);
+        store_result(&p, b, 0, n, sums[0][x]);
 #endif
     }
 }
 #endif
 
-#ifdef THIN
+#ifdef SKINNY
 #define LANES 16
-#define COLUMNS (LANES / THIN) /* of a subgroup, so that each lane gets one result */
-#define DEPTH (THIN * STREAMS >= 8 ? 1 : THIN * STREAMS == 4 ? 2 : 4) /* of k: sums that don't wait for each other */
+#define COLUMNS (LANES / SKINNY) /* of a subgroup, so that each lane gets one result */
+#define DEPTH (SKINNY * COLUMNS_AT_ONCE >= 8 ? 1 : SKINNY * COLUMNS_AT_ONCE == 4 ? 2 : 4) /* of k: sums that don't wait for each other */
 __attribute__((intel_reqd_sub_group_size(LANES))) __attribute__((reqd_work_group_size(LANES, 1, 1)))
-__kernel void gemm_thin(const gemm_params p) {
+__kernel void gemm_skinny(const gemm_params p) {
     const uint lane = get_sub_group_local_id();
     const long blocks = (p.n + COLUMNS - 1) / COLUMNS, g = XPU_GROUP(0);
     const long n0 = g % blocks * COLUMNS, b = g / blocks;
     const xpu_addr pa = p.a + b * p.a_stride.batch * sizeof(STORED(OPERAND_T));
     const xpu_addr pb = p.b + b * p.b_stride.batch * sizeof(STORED(OPERAND_T));
-    for (long m0 = 0; m0 < p.m; m0 += THIN) {
+    for (long m0 = 0; m0 < p.m; m0 += SKINNY) {
         float mine = 0;
-        for (int n = 0; n < COLUMNS; n += STREAMS) {
+        for (int n = 0; n < COLUMNS; n += COLUMNS_AT_ONCE) {
             /* Beyond the last row or column the last is done again. */
-            xpu_addr row[THIN], column[STREAMS];
-            float sum[THIN][STREAMS][DEPTH];
-            for (int i = 0; i < THIN; i++)
+            xpu_addr row[SKINNY], column[COLUMNS_AT_ONCE];
+            float sum[SKINNY][COLUMNS_AT_ONCE][DEPTH];
+            for (int i = 0; i < SKINNY; i++)
                 row[i] = pa + min(m0 + i, p.m - 1) * p.a_stride.row * sizeof(STORED(T));
-            for (int j = 0; j < STREAMS; j++)
+            for (int j = 0; j < COLUMNS_AT_ONCE; j++)
                 column[j] = pb + min(n0 + n + j, p.n - 1) * p.b_stride.column * sizeof(STORED(T));
-            for (int i = 0; i < THIN; i++)
-                for (int j = 0; j < STREAMS; j++)
+            for (int i = 0; i < SKINNY; i++)
+                for (int j = 0; j < COLUMNS_AT_ONCE; j++)
                     for (int d = 0; d < DEPTH; d++) sum[i][j][d] = 0;
 #define STEP(k, d)                                                                                           \
     {                                                                                                        \
-        float v[STREAMS];                                                                                    \
-        for (int j = 0; j < STREAMS; j++) v[j] = FETCH(column[j], k);                                        \
-        for (int i = 0; i < THIN; i++) {                                                                     \
+        float v[COLUMNS_AT_ONCE];                                                                                    \
+        for (int j = 0; j < COLUMNS_AT_ONCE; j++) v[j] = FETCH(column[j], k);                                        \
+        for (int i = 0; i < SKINNY; i++) {                                                                     \
             const float u = FETCH(row[i], k);                                                                \
-            for (int j = 0; j < STREAMS; j++) sum[i][j][d] = fma(u, v[j], sum[i][j][d]);                     \
+            for (int j = 0; j < COLUMNS_AT_ONCE; j++) sum[i][j][d] = fma(u, v[j], sum[i][j][d]);                     \
         }                                                                                                    \
     }
             long k = 0;
@@ -629,8 +629,8 @@ __kernel void gemm_thin(const gemm_params p) {
                 for (int d = 0; d < DEPTH; d++) STEP(k + d * LANES + lane, d)
             for (; k + LANES <= p.k; k += LANES) STEP(k + lane, 0)
             if (k + lane < p.k) STEP(k + lane, 0)
-            for (int i = 0; i < THIN; i++)
-                for (int j = 0; j < STREAMS; j++) {
+            for (int i = 0; i < SKINNY; i++)
+                for (int j = 0; j < COLUMNS_AT_ONCE; j++) {
                     float all = 0;
                     for (int d = 0; d < DEPTH; d++) all += sum[i][j][d];
                     all = sub_group_reduce_add(all);
@@ -638,14 +638,14 @@ __kernel void gemm_thin(const gemm_params p) {
                 }
         }
         const long m = m0 + lane / COLUMNS, n = n0 + lane % COLUMNS;
-        if (m < p.m && n < p.n) put(&p, b, m, n, mine);
+        if (m < p.m && n < p.n) store_result(&p, b, m, n, mine);
     }
 }
 #endif
 
 #ifdef FINISH
 #define SUMS (256 / PARTS)
-__kernel __attribute__((reqd_work_group_size(256, 1, 1))) void gemm_finish(GIVEN) {
+__kernel __attribute__((reqd_work_group_size(256, 1, 1))) void gemm_reduce_slices(GIVEN) {
     TAKE_GIVEN
     const int x = (int)get_local_id(0) % SUMS, part = (int)get_local_id(0) / SUMS;
     const long i = XPU_GROUP(0) * SUMS + x, count = p.batch * p.m * p.n;
@@ -661,21 +661,21 @@ __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void gemm_finish(GIVEN
 #endif
     if (i >= count) return;
     const long n = i % p.n, m = i / p.n % p.m, b = i / p.n / p.m;
-    put(&p, b, m, n, sum);
+    store_result(&p, b, m, n, sum);
 }
 #endif
 
 #ifdef ROWS_OF_SUMS
-__kernel __attribute__((reqd_work_group_size(GEMM_ROW_LANES, 1, 1))) void gemm_rows(const gemm_params p) {
-    const long spans = (p.n + GEMM_ROW_SPAN - 1) / GEMM_ROW_SPAN, g = XPU_GROUP(0), row = g / spans;
-    const long m = row % p.m, b = row / p.m, from = g % spans * GEMM_ROW_SPAN;
-    const long to = min(p.n, from + GEMM_ROW_SPAN);
+__kernel __attribute__((reqd_work_group_size(GEMM_EPILOGUE_LANES, 1, 1))) void gemm_epilogue(const gemm_params p) {
+    const long spans = (p.n + GEMM_EPILOGUE_SPAN - 1) / GEMM_EPILOGUE_SPAN, g = XPU_GROUP(0), row = g / spans;
+    const long m = row % p.m, b = row / p.m, from = g % spans * GEMM_EPILOGUE_SPAN;
+    const long to = min(p.n, from + GEMM_EPILOGUE_SPAN);
     gemm_params q = p;
-    if (NEIGHBORS & 1) q.out_stride.column = 1;
-    if (NEIGHBORS & 2) q.c_stride.column = 1;
-    if (NEIGHBORS & 4) q.other_stride.column = 1;
-    if (NEIGHBORS & 8) q.b_scale_stride[1] = 1;
+    if (CONTIGUOUS_MASK & 1) q.out_stride.column = 1;
+    if (CONTIGUOUS_MASK & 2) q.c_stride.column = 1;
+    if (CONTIGUOUS_MASK & 4) q.other_stride.column = 1;
+    if (CONTIGUOUS_MASK & 8) q.b_scale_stride[1] = 1;
     __global const acc_t *const sums = XPU_CPTR(acc_t, p.partial) + row * p.n;
-    for (long n = from + (long)get_local_id(0); n < to; n += GEMM_ROW_LANES) put(&q, b, m, n, sums[n]);
+    for (long n = from + (long)get_local_id(0); n < to; n += GEMM_EPILOGUE_LANES) store_result(&q, b, m, n, sums[n]);
 }
 #endif

@@ -18,15 +18,15 @@ typedef struct gemm_params {
     xpu_u64 alpha[2], beta[2]; /* the bits of the accumulator's type; two words for complex */
     xpu_addr a_scale, b_scale; /* of A's rows and B's columns */
     xpu_i64 a_scale_stride[2], b_scale_stride[2]; /* batch; row or column */
-    xpu_addr minus[2]; /* zero-point compensation: int32 of A's rows and B's columns; their product is
+    xpu_addr compensation[2]; /* zero-point compensation: int32 of A's rows and B's columns; their product is
                           subtracted */
-    xpu_i64 minus_stride[2];
-    xpu_i32 minus_plus[2]; /* added to each of them, or used alone */
-    leaving_params leave;
-    ending_params end;
+    xpu_i64 compensation_stride[2];
+    xpu_i32 compensation_common[2]; /* added to each of them, or used alone */
+    output_quant_params leave;
+    post_ops_params end;
 } gemm_params;
 
 /* gemm_epilogue: work-items and columns of a work-group. */
-#define GEMM_ROW_LANES 16
-#define GEMM_ROW_SPAN 4096
+#define GEMM_EPILOGUE_LANES 16
+#define GEMM_EPILOGUE_SPAN 4096
 #endif

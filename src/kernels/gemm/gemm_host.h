@@ -17,10 +17,10 @@
 /* left[row][k] = A[row][k], from `from` on. */
 static inline void host_widen(const gemm_params *p, __local float *left, __global const STORED(T) * from,
                               int depth, int rows) {
-    const long down = p->a_stride.row, across = A_K_FAST ? 1 : p->a_stride.column;
+    const long down = p->a_stride.row, across = A_K_MAJOR ? 1 : p->a_stride.column;
     for (int m = 0; m < rows; m++) {
         int k = 0;
-#if A_K_FAST
+#if A_K_MAJOR
         for (; k + 16 <= depth; k += 16) vstore16(LOAD16(from + m * down + k), 0, left + m * HOST_K + k);
 #endif
         for (; k < depth; k++) left[m * HOST_K + k] = LOAD(T, from, m * down + k * across);
@@ -38,20 +38,20 @@ static inline float16 host_value(const gemm_params *p, __global const STORED(T) 
 #endif
 
 /* Writes 16 sums of a row, or as many as are left of it. */
-static inline void host_put(const gemm_params *p, long b, long m, long n, float16 sum) {
+static inline void host_store(const gemm_params *p, long b, long m, long n, float16 sum) {
 #if !EPILOGUE && !COMBINE
     if (n + 16 <= p->n && p->out_stride.column == 1 && p->c_stride.column <= 1) {
-        STORE16(host_value(p, XPU_CPTR(STORED(T), p->c) + c_place(p, b, m, n), sum),
+        STORE16(host_value(p, XPU_CPTR(STORED(T), p->c) + c_offset(p, b, m, n), sum),
                 XPU_PTR(STORED(T), p->out) + b * p->out_stride.batch + m * p->out_stride.row + n);
         return;
     }
 #endif
     float lane[16];
     vstore16(sum, 0, lane);
-    for (int i = 0; i < 16 && n + i < p->n; i++) put(p, b, m, n + i, lane[i]);
+    for (int i = 0; i < 16 && n + i < p->n; i++) store_result(p, b, m, n + i, lane[i]);
 }
 
-XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void gemm_host(GIVEN) {
+XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void gemm_host(GIVEN) {
     TAKE_GIVEN
     __local float panel[HOST_K * HOST_N] __attribute__((aligned(64)));
     __local float sums[HOST_M * HOST_N] __attribute__((aligned(64)));
@@ -65,7 +65,7 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void gemm_
         XPU_CPTR(STORED(T), p.a) + b * p.a_stride.batch + m0 * p.a_stride.row + at.k * p.a_stride.column;
     __global const STORED(T) *from_b =
         XPU_CPTR(STORED(T), p.b) + b * p.b_stride.batch + n0 * p.b_stride.column + at.k * p.b_stride.row;
-    const long down = A_K_FAST ? 1 : p.a_stride.column;
+    const long down = A_K_MAJOR ? 1 : p.a_stride.column;
 #if HALVES
     const long step = 1;
 #else
@@ -74,8 +74,8 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void gemm_
     for (long k0 = 0; k0 < k_all || k0 == 0; k0 += HOST_K) { /* of none, zeros */
         const int depth = (int)min(k_all - k0, (long)HOST_K);
         const bool is_last = k0 + HOST_K >= k_all;
-        host_pack(panel, HOST_K, from_b + k0 * p.b_stride.row, p.b_stride.row, p.b_stride.column, B_K_FAST,
-                  depth, columns);
+        host_pack_panel(panel, HOST_K, from_b + k0 * p.b_stride.row, p.b_stride.row, p.b_stride.column,
+                        B_K_MAJOR, depth, columns);
 #if HALVES
         host_widen(&p, left, from_a + k0 * down, depth, rows);
 #endif
@@ -106,7 +106,7 @@ XPU_BY_ITSELF __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void gemm_
                     if (row < rows && !is_last)
                         vstore16(sum[i], 0, sums + row * HOST_N + n);
                     else if (row < rows)
-                        host_put(&p, b, m0 + row, n0 + n, sum[i]);
+                        host_store(&p, b, m0 + row, n0 + n, sum[i]);
                 }
             }
     }

@@ -32,7 +32,7 @@
 #ifndef SUM_T
 #define SUM_T OPERAND_T
 #else
-#define BYTES_AS_NUMBERS
+#define INT8_AS_SUM_T
 #endif
 #define acc_t XPU_CAT(acc_, SUM_T) /* a sum of products */
 #define value_t XPU_CAT(acc_, T)   /* what a result is computed in */
@@ -103,18 +103,18 @@ static inline bool is_zero(value_t a) {
 #define PLACE(id, i) ((i) / 4 * (LX * 4) + (id) * 4 + (i) % 4)
 #endif
 
-#define SLAB_K(e, fast) ((fast) ? (e) % TILE_K : (e) / TILE)
-#define SLAB_X(e, fast) ((fast) ? (e) / TILE_K : (e) % TILE)
+#define LOCAL_TILE_K(e, fast) ((fast) ? (e) % TILE_K : (e) / TILE)
+#define LOCAL_TILE_X(e, fast) ((fast) ? (e) / TILE_K : (e) % TILE)
 
 #define TILE_FETCH(A, B, m0, n0, k0)                                                                         \
     for (int i_ = 0; i_ < LOADS; i_++) {                                                                     \
         const int e_ = thread + i_ * THREADS;                                                                \
-        next_a[i_] = A((m0) + SLAB_X(e_, A_K_FAST), (k0) + SLAB_K(e_, A_K_FAST));                            \
-        next_b[i_] = B((k0) + SLAB_K(e_, B_K_FAST), (n0) + SLAB_X(e_, B_K_FAST));                            \
+        next_a[i_] = A((m0) + LOCAL_TILE_X(e_, A_K_MAJOR), (k0) + LOCAL_TILE_K(e_, A_K_MAJOR));              \
+        next_b[i_] = B((k0) + LOCAL_TILE_K(e_, B_K_MAJOR), (n0) + LOCAL_TILE_X(e_, B_K_MAJOR));              \
     }
 
 /* Adds the product over k_begin … k_end-1 to sum[SIDE][SIDE]. A(m, k) and B(k, n) give elements, or 0
- * outside; `slab_a` and `slab_b` are __local acc_t [TILE_K][PITCH]. */
+ * outside; `local_tile_a` and `local_tile_b` are __local acc_t [TILE_K][PITCH]. */
 #define TILE_PRODUCT(sum, A, B, m0, n0, k_begin, k_end)                                                      \
     do {                                                                                                     \
         const int thread = (int)(get_local_id(1) * LX + get_local_id(0));                                    \
@@ -123,15 +123,15 @@ static inline bool is_zero(value_t a) {
         for (long k0_ = (k_begin); k0_ < (k_end); k0_ += TILE_K) {                                           \
             for (int i_ = 0; i_ < LOADS; i_++) {                                                             \
                 const int e_ = thread + i_ * THREADS;                                                        \
-                slab_a[SLAB_K(e_, A_K_FAST)][SLAB_X(e_, A_K_FAST)] = next_a[i_];                             \
-                slab_b[SLAB_K(e_, B_K_FAST)][SLAB_X(e_, B_K_FAST)] = next_b[i_];                             \
+                local_tile_a[LOCAL_TILE_K(e_, A_K_MAJOR)][LOCAL_TILE_X(e_, A_K_MAJOR)] = next_a[i_];         \
+                local_tile_b[LOCAL_TILE_K(e_, B_K_MAJOR)][LOCAL_TILE_X(e_, B_K_MAJOR)] = next_b[i_];         \
             }                                                                                                \
             barrier(CLK_LOCAL_MEM_FENCE);                                                                    \
             if (k0_ + TILE_K < (k_end)) { TILE_FETCH(A, B, m0, n0, k0_ + TILE_K) }                           \
             for (int k_ = 0; k_ < TILE_K; k_++) {                                                            \
                 acc_t x_[SIDE], y_[SIDE];                                                                    \
-                for (int i_ = 0; i_ < SIDE; i_++) x_[i_] = slab_a[k_][PLACE(get_local_id(1), i_)];           \
-                for (int i_ = 0; i_ < SIDE; i_++) y_[i_] = slab_b[k_][PLACE(get_local_id(0), i_)];           \
+                for (int i_ = 0; i_ < SIDE; i_++) x_[i_] = local_tile_a[k_][PLACE(get_local_id(1), i_)];     \
+                for (int i_ = 0; i_ < SIDE; i_++) y_[i_] = local_tile_b[k_][PLACE(get_local_id(0), i_)];     \
                 for (int i_ = 0; i_ < SIDE; i_++)                                                            \
                     for (int j_ = 0; j_ < SIDE; j_++)                                                        \
                         sum[i_][j_] = add_product(sum[i_][j_], x_[i_], y_[j_]);                              \

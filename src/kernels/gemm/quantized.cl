@@ -6,7 +6,7 @@
  * (quantized.h), what belongs to groups whose ends are in device memory: rows and matrices of no group are
  * not written; swizzled scales of rows, or of parts of rows, are stored group after group, each padded to
  * whole tiles; those of quantized_load.h. */
-#include "gemm/quantized_read.h"
+#include "gemm/quantized_load.h"
 
 static inline ushort8 narrow8_bf16(float8 v) {
     const uint8 u = as_uint8(v);
@@ -19,7 +19,7 @@ static inline float8 narrow8_f32(float8 v) { return v; }
 #define OCTET_OF_f16 ushort8
 
 /* i is a multiple of 8. */
-static inline void put_octet(__global STORED(T) *out, long i, float8 v, int count) {
+static inline void store_vec8(__global STORED(T) *out, long i, float8 v, int count) {
     if (OUT_ALIGNED && count == 8) {
         *(__global XPU_CAT(OCTET_OF_, T) *)(out + i) = XPU_CAT(narrow8_, T)(v);
         return;
@@ -28,7 +28,7 @@ static inline void put_octet(__global STORED(T) *out, long i, float8 v, int coun
     for (int j = 0; j < count; j++) STORE(T, out, i + j, of[j]);
 }
 
-#if CUT == CUT_LINES || CUT == CUT_ALONG
+#if CUT == CUT_ROWS || CUT == CUT_ALONG
 /* A group; those before it have so many rows of tiles, or, along lines, columns. */
 typedef struct cut_group {
     long begin, end, tiles;
@@ -36,8 +36,8 @@ typedef struct cut_group {
 } cut_group;
 /* Goes on to the group of line, or element, i; false where it is none's. */
 static inline bool go_on(__private cut_group *g, const dequantize_params *p, long i) {
-    const long most = CUT == CUT_LINES ? p->lines : p->length;
-    const long tile = CUT == CUT_LINES ? TILE_LINES : TILE_GROUPS * p->from.group_along;
+    const long most = CUT == CUT_ROWS ? p->lines : p->length;
+    const long tile = CUT == CUT_ROWS ? SCALE_TILE_ROWS : SCALE_TILE_GROUPS * p->from.group_along;
     while (g->end <= i) {
         if (g->next == (int)p->groups) return false;
         g->tiles += (g->end - g->begin + tile - 1) / tile;
@@ -48,14 +48,14 @@ static inline bool go_on(__private cut_group *g, const dequantize_params *p, lon
 }
 /* Of element i of the line; NaN where there aren't as many scales. */
 static inline float scale_in_group(const dequantize_params *p, __private const cut_group *g, long line, long i) {
-#if CUT == CUT_LINES
+#if CUT == CUT_ROWS
     const long place = g->tiles * p->from.scale.across + scales_across(&p->from, line - g->begin);
     const long along = group_of(&p->from, i);
 #else
-    const long tile = TILE_GROUPS * p->from.group_along, rows = (p->lines + TILE_LINES - 1) / TILE_LINES;
+    const long tile = SCALE_TILE_GROUPS * p->from.group_along, rows = (p->lines + SCALE_TILE_ROWS - 1) / SCALE_TILE_ROWS;
     quantized_lines part = p->from;
-    part.scale.across = (g->end - g->begin + tile - 1) / tile * TILE_SCALES;
-    const long place = g->tiles * rows * TILE_SCALES + scales_across(&part, line);
+    part.scale.across = (g->end - g->begin + tile - 1) / tile * SCALE_TILE_SIZE;
+    const long place = g->tiles * rows * SCALE_TILE_SIZE + scales_across(&part, line);
     const long along = group_of(&p->from, i - g->begin);
 #endif
     return place + scale_along(&p->from, along) < p->scales ? scale_of(&p->from, place, along) : NAN;
@@ -77,11 +77,11 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void dequantize(cons
     const long spans = (p.length + p.span - 1) / p.span, g = XPU_GROUP(0);
     const long line = g / spans % p.lines, b = g / spans / p.lines;
     const long begin = g % spans * p.span, end = min(p.length, begin + p.span), across = line / p.from.group_across;
-#if CUT == CUT_LINES || CUT == CUT_ALONG
+#if CUT == CUT_ROWS || CUT == CUT_ALONG
     cut_group group = {0};
-    if (CUT == CUT_LINES && !go_on(&group, &p, line)) return;
+    if (CUT == CUT_ROWS && !go_on(&group, &p, line)) return;
 #else
-    const long scales = scales_place(&p.from, b, across);
+    const long scales = scales_offset(&p.from, b, across);
 #endif
 #if CUT == CUT_BATCH /* what no row is multiplied with */
     if (XPU_CPTR(int, p.ends)[b] <= (b ? XPU_CPTR(int, p.ends)[b - 1] : 0)) return;
@@ -92,24 +92,24 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void dequantize(cons
     for (long i = begin + (long)get_local_id(0) * 8; i < end; i += LANES * 8) {
         const int count = (int)min(end - i, 8L);
         if (!GO_ON(i)) {
-            put_octet(out, i, (float8)(0), count);
+            store_vec8(out, i, (float8)(0), count);
             continue;
         }
 #if ALIGNED
-        const octet bits = count == 8 ? read_octet(p.from.data + first * E_BITS / 8, i)
-                                      : gather_octet(p.from.data, first + i, 1, count);
+        const octet bits = count == 8 ? load_vec8(p.from.data + first * E_BITS / 8, i)
+                                      : gather_vec8(p.from.data, first + i, 1, count);
 #else
-        const octet bits = gather_octet(p.from.data, first + i * p.from.along, p.from.along, count);
+        const octet bits = gather_vec8(p.from.data, first + i * p.from.along, p.from.along, count);
 #endif
         if (ARE_ALIKE(i, count)) {
             const float zero = zero_of(&p.from, zeros, group_of(&p.from, i));
-            put_octet(out, i, scaled_octet(&p.from, bits, SCALE_AT(i), zero), count);
+            store_vec8(out, i, dequantize_vec8(&p.from, bits, SCALE_AT(i), zero), count);
             continue;
         }
         octet one = bits;
         for (int j = 0; j < count; j++) {
             const float zero = zero_of(&p.from, zeros, group_of(&p.from, i + j));
-            const float v = GO_ON(i + j) ? scaled_octet(&p.from, one, SCALE_AT(i + j), zero).s0 : 0;
+            const float v = GO_ON(i + j) ? dequantize_vec8(&p.from, one, SCALE_AT(i + j), zero).s0 : 0;
             STORE(T, out, i + j, v);
             one = as_uint2(as_ulong(one) >> E_BITS);
         }

@@ -13,9 +13,9 @@ typedef struct quantized_part {
 /* Scales may be in NVIDIA's swizzled (blocked) layout: a tile has the scales of 128 rows and 4 groups along
  * them, [row % 32][row / 32 % 4][group % 4]; tiles are contiguous along rows, and scale.across is the stride
  * between rows of tiles. */
-#define TILE_LINES 128
-#define TILE_GROUPS 4
-#define TILE_SCALES (TILE_LINES * TILE_GROUPS)
+#define SCALE_TILE_ROWS 128
+#define SCALE_TILE_GROUPS 4
+#define SCALE_TILE_SIZE (SCALE_TILE_ROWS * SCALE_TILE_GROUPS)
 
 typedef struct quantized_lines {
     xpu_addr data;
@@ -23,7 +23,7 @@ typedef struct quantized_lines {
     quantized_part scale, zero;
     xpu_i64 group_across, group_along; /* lines, and elements of a line, that share a scale and a zero */
     xpu_u32 along_factor, along_shift; /* i / group_along is (mul_hi(i, factor) + i) >> shift for i < 2^31 */
-    xpu_i32 middle, unused;
+    xpu_i32 zero_offset, unused;
 } quantized_lines;
 
 typedef struct dequantize_params {
@@ -41,7 +41,7 @@ typedef struct dequantize_params {
 
 /* What of an operand belongs to groups: a line, a matrix of the batch, or a part of each line. */
 #define CUT_NONE 0
-#define CUT_LINES 1
+#define CUT_ROWS 1
 #define CUT_BATCH 2
 #define CUT_ALONG 3
 
@@ -63,12 +63,12 @@ typedef struct gemm_part {
 /* Queries, keys and values of one token a row, by heads of `depth`: queries and keys are turned by angles,
  * keys and values go into caches. Number i of a head's first half and i + depth / 2 are a pair, and a column
  * of what follows. */
-typedef struct gemm_cache {
+typedef struct kv_cache_view {
     xpu_addr data;
     xpu_i64 row, head, place; /* elements; a head's are contiguous */
-} gemm_cache;
-typedef struct gemm_cached_params {
-    gemm_cache cache[2];
+} kv_cache_view;
+typedef struct gemm_qkv_params {
+    kv_cache_view cache[2];
     xpu_addr cos, sin; /* `depth` numbers, 0: nothing is turned */
     xpu_i64 angle_row; /* elements from a row's to the next one's */
     xpu_addr position; /* int64: the place in the caches, of `length`; negative ones count from their end */
@@ -81,15 +81,15 @@ typedef struct gemm_cached_params {
     xpu_addr norm[2], pairs, counters;
     float norm_eps;
     xpu_i32 head_groups; /* work-groups that have a head */
-} gemm_cached_params;
+} gemm_qkv_params;
 
 /* Products that share A. */
-typedef struct gemm_joined_params {
+typedef struct gemm_fused_params {
     gemm_quantized_params given;
     gemm_part part[GEMM_PARTS]; /* of pairs where there are caches */
-    gemm_cached_params cached;
+    gemm_qkv_params cached;
     xpu_addr norm; /* k numbers that A's rows are multiplied by, and eps */
     float eps;
     xpu_i32 unused;
-} gemm_joined_params;
+} gemm_fused_params;
 #endif

@@ -9,13 +9,13 @@
 #ifdef MATRIX_EMULATED
 #define PAYLOAD(p) (&(p))
 #define READ_BLOCK(name, to, p, x, y) XPU_CAT(matrix_payload_, name)(&(p), x, y, (to).numbers)
-#define NUMBERS(type, n) type numbers[n]
+#define BLOCK_VALUES(type, n) type numbers[n]
 #else
 typedef __private int *payload;
 #define PAYLOAD(p) (p)
 #define READ_BLOCK(name, to, p, x, y)                                                                        \
     (to).numbers = XPU_CAT(__builtin_IB_subgroup_block_read_ap_, name)(p, x, y, 0)
-#define NUMBERS(type, n) XPU_CAT(type##_, n) numbers
+#define BLOCK_VALUES(type, n) XPU_CAT(type##_, n) numbers
 typedef ushort ushort_16 __attribute__((ext_vector_type(16)));
 typedef ushort ushort_32 __attribute__((ext_vector_type(32)));
 typedef ushort ushort_64 __attribute__((ext_vector_type(64)));
@@ -49,9 +49,9 @@ DECLARED(uint_32, transform_u16_m32k16v2)
 #define OPEN(s, x, y, ...)                                                                                   \
     __builtin_IB_subgroup_createBlock2DAddressPayload((long)(s)->base, (s)->width - 1, (s)->height - 1,      \
                                                       (s)->pitch - 1, x, y, __VA_ARGS__)
-static inline void go_on(__private payload *at, const int count, const bool k_fast, const int far) {
-    WRITTEN_OUT for (int r = 0; r < count; r++) {
-        if (k_fast)
+static inline void go_on(__private payload *at, const int count, const bool k_major, const int far) {
+    UNROLL for (int r = 0; r < count; r++) {
+        if (k_major)
             __builtin_IB_subgroup_addBlock2DAddressPayloadBlockX(PAYLOAD(at[r]), far);
         else
             __builtin_IB_subgroup_addBlock2DAddressPayloadBlockY(PAYLOAD(at[r]), far);

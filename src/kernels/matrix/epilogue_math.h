@@ -8,15 +8,15 @@
 #endif
 #if DOUBLE_T
 #define EK(x) x
-#define END_SCALAR(i) as_double(p->scalar[i])
-#define END_ERF(x) erf(x)
+#define EPILOGUE_SCALAR(i) as_double(p->scalar[i])
+#define EPILOGUE_ERF(x) erf(x)
 #else
 #define EK(x) x##f
-#define END_SCALAR(i) as_float((uint)p->scalar[i])
-#define END_ERF(x) erf_float(x)
+#define EPILOGUE_SCALAR(i) as_float((uint)p->scalar[i])
+#define EPILOGUE_ERF(x) erf_float(x)
 #endif
 
-static inline ending_t ended(const ending_params *p, ending_t v, ending_t other) {
+static inline post_ops_t apply_post_ops(const post_ops_params *p, post_ops_t v, post_ops_t other) {
 #if COMBINE == 1
     v += other;
 #elif COMBINE == 2
@@ -27,9 +27,9 @@ static inline ending_t ended(const ending_params *p, ending_t v, ending_t other)
     v /= other;
 #endif
 #if EPILOGUE == 1
-    return v < 0 ? (ending_t)0 : v;
+    return v < 0 ? (post_ops_t)0 : v;
 #elif EPILOGUE == 2
-    return EK(0.5) * v * (1 + END_ERF(v * EK(0.70710678118654752440)));
+    return EK(0.5) * v * (1 + EPILOGUE_ERF(v * EK(0.70710678118654752440)));
 #elif EPILOGUE == 3
     return EK(0.5) * v * (1 + tanh(EK(0.79788456080286535588) * (v + EK(0.044715) * v * v * v)));
 #elif EPILOGUE == 4
@@ -39,17 +39,17 @@ static inline ending_t ended(const ending_params *p, ending_t v, ending_t other)
 #elif EPILOGUE == 6
     return tanh(v);
 #elif EPILOGUE == 7
-    return v * clamp(v + 3, (ending_t)0, (ending_t)6) / 6;
+    return v * clamp(v + 3, (post_ops_t)0, (post_ops_t)6) / 6;
 #elif EPILOGUE == 8
-    return v > 0 ? v : v * END_SCALAR(0);
+    return v > 0 ? v : v * EPILOGUE_SCALAR(0);
 #elif EPILOGUE == 9
-    v = v < END_SCALAR(0) ? END_SCALAR(0) : v;
-    return v > END_SCALAR(1) ? END_SCALAR(1) : v;
+    v = v < EPILOGUE_SCALAR(0) ? EPILOGUE_SCALAR(0) : v;
+    return v > EPILOGUE_SCALAR(1) ? EPILOGUE_SCALAR(1) : v;
 #elif EPILOGUE == 10
     v += 3;
-    return (v < 0 ? (ending_t)0 : v > 6 ? (ending_t)6 : v) / 6;
+    return (v < 0 ? (post_ops_t)0 : v > 6 ? (post_ops_t)6 : v) / 6;
 #elif EPILOGUE == 11
-    return v > 0 ? v : expm1(v) * END_SCALAR(0);
+    return v > 0 ? v : expm1(v) * EPILOGUE_SCALAR(0);
 #elif EPILOGUE == 12
     return v * tanh(log1p(exp(v)));
 #elif EPILOGUE == 13

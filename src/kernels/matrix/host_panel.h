@@ -1,23 +1,23 @@
 /* host_pack_panel: packs a matrix as fp32 into panels of 16 columns, for CPU kernels. Option: T: f32, f16 or
  * bf16. */
-#include "sixteen.h"
+#include "vector16.h"
 
-#define TURN 16
-#include "turn.h"
+#define TRANSPOSE_SIZE 16
+#include "transpose_tile.h"
 
 /* panel[column / 16][k][column % 16] = M[k][column] for a `depth` x `columns` matrix, 0 in columns past the
  * last; a panel has space for `room` rows k. M starts at `from` with strides `down` (k) and `across`
  * (columns); `k_major`: `down` is 1. */
-static inline void host_pack(__local float *panel, int room, __global const STORED(T) * from, long down,
-                             long across, bool k_fast, int depth, int columns) {
+static inline void host_pack_panel(__local float *panel, int room, __global const STORED(T) * from, long down,
+                                   long across, bool k_major, int depth, int columns) {
     for (int n = 0; n < columns; n += 16) {
         __local float *to = panel + n * room;
         int k = 0;
-        if (n + 16 <= columns && k_fast) {
+        if (n + 16 <= columns && k_major) {
             for (; k + 16 <= depth; k += 16) {
                 float16 row[16];
                 _Pragma("unroll") for (int i = 0; i < 16; i++) row[i] = LOAD16(from + (n + i) * across + k);
-                EXCHANGE_ALL(row, float16)
+                TRANSPOSE_REGISTERS(row, float16)
                 _Pragma("unroll") for (int i = 0; i < 16; i++) vstore16(row[i], 0, to + (k + i) * 16);
             }
         } else if (n + 16 <= columns && across == 1) {

@@ -1,6 +1,6 @@
 /* "Last work-group" detection: the work-groups of a launch increment a counter, and the last one sees what
  * all the others wrote in the same launch (xpu_workspace_counters). The counter is reset to 0. */
-static inline void fence_for_groups(void) {
+static inline void fence_between_groups(void) {
 #ifdef XPU_HAS_INLINE_PTX
     __asm__ volatile("membar.gl;" : : : "memory");
 #elif defined(__opencl_c_atomic_order_acq_rel) && defined(__opencl_c_atomic_scope_device)
@@ -19,21 +19,21 @@ static inline bool is_last_group(volatile __global uint *counter, uint count, __
      * group. */
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (is_first_item) {
-        fence_for_groups();
+        fence_between_groups();
         *room = atomic_inc(counter);
-        fence_for_groups();
+        fence_between_groups();
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     const bool is_last = *room + 1 == count;
     if (is_last && is_first_item) *counter = 0;
 #else
-    fence_for_groups();
+    fence_between_groups();
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (is_first_item) *room = atomic_inc(counter);
     barrier(CLK_LOCAL_MEM_FENCE);
     const bool is_last = *room + 1 == count;
     if (is_last) {
-        fence_for_groups();
+        fence_between_groups();
         if (is_first_item) *counter = 0;
     }
 #endif

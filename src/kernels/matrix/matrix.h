@@ -11,76 +11,76 @@
  * aligned. */
 #include "matrix/matrix_ptx.h"
 
-#define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
-#define FRAGMENTS_M (TILE_M / TEAMS_M / 16)
-#define FRAGMENTS_N (TILE_N / TEAMS_N / 8)
+#define THREADS (SUBGROUPS_M * SUBGROUPS_N * MATRIX_SUBGROUP_SIZE)
+#define FRAGMENTS_M (TILE_M / SUBGROUPS_M / 16)
+#define FRAGMENTS_N (TILE_N / SUBGROUPS_N / 8)
 
-#define SLAB_A_BYTES (TILE_M * TILE_K * ELEMENT)
-#define SLAB_B_BYTES (TILE_N * TILE_K * ELEMENT)
-#define STAGE_BYTES (SLAB_A_BYTES + SLAB_B_BYTES)
+#define LOCAL_TILE_A_BYTES (TILE_M * TILE_K * ELEMENT)
+#define LOCAL_TILE_B_BYTES (TILE_N * TILE_K * ELEMENT)
+#define STAGE_BYTES (LOCAL_TILE_A_BYTES + LOCAL_TILE_B_BYTES)
 
 /* The vectors of an operand that a work-item brings in at each step: where the next ones begin. */
 typedef struct operand_a {
-    xpu_addr from[COPIES(TILE_M)];
+    xpu_addr from[VECTORS_PER_ITEM(TILE_M)];
 } operand_a;
 typedef struct operand_b {
-    xpu_addr from[COPIES(TILE_N)];
+    xpu_addr from[VECTORS_PER_ITEM(TILE_N)];
 } operand_b;
 
 /* Begins at `data`, the tile's first element; `pitch` bytes from line to line. Of the tile's rows (columns)
  * the matrix has `rows`: what is beyond is read as the last line or vector, since nobody looks at its sums.
  */
 static inline void open_operand(__private xpu_addr *from, xpu_addr data, long pitch, int rows, const int tile,
-                                const bool k_fast) {
-    const uint pieces = (k_fast ? TILE_K : tile) / PIECE;
-    WRITTEN_OUT for (uint i = 0; i < COPIES(tile); i++) {
-        const uint row = COPY_ROW(i, pieces), piece = COPY_PIECE(i, pieces);
-        from[i] = data + (k_fast ? min(row, (uint)rows - 1) : row) * pitch +
-                  (k_fast ? piece : min(piece, ((uint)rows - 1) / PIECE)) * 16;
+                                const bool k_major) {
+    const uint vecs = (k_major ? TILE_K : tile) / VECTOR_ELEMENTS;
+    UNROLL for (uint i = 0; i < VECTORS_PER_ITEM(tile); i++) {
+        const uint row = COPY_ROW(i, vecs), vec = COPY_COLUMN(i, vecs);
+        from[i] = data + (k_major ? min(row, (uint)rows - 1) : row) * pitch +
+                  (k_major ? vec : min(vec, ((uint)rows - 1) / VECTOR_ELEMENTS)) * 16;
     }
 }
 
 /* Brings in a tile by whole vectors, and goes `step` bytes on. Nothing here may branch, so that the compiler
  * can put it between the multiplications. A vector that is aligned lies in the page of its first element. */
-static inline void load_slab(slab to, __private xpu_addr *from, long step, const int tile,
-                             const bool k_fast) {
-    const uint pieces = (k_fast ? TILE_K : tile) / PIECE;
-    WRITTEN_OUT for (uint i = 0; i < COPIES(tile); i++) {
-        copy_ahead(to + slab_place(COPY_ROW(i, pieces), COPY_PIECE(i, pieces), pieces), from[i]);
+static inline void load_local_tile(local_tile to, __private xpu_addr *from, long step, const int tile,
+                                   const bool k_major) {
+    const uint vecs = (k_major ? TILE_K : tile) / VECTOR_ELEMENTS;
+    UNROLL for (uint i = 0; i < VECTORS_PER_ITEM(tile); i++) {
+        copy_async(to + swizzled_offset(COPY_ROW(i, vecs), COPY_COLUMN(i, vecs), vecs), from[i]);
         from[i] += step;
     }
 }
 
 /* Any tile, in copies of `size` bytes: `depth` of k and `rows` are left, zeros come after. */
-static inline void load_part(slab to, __private xpu_addr *from, long step, int depth, int rows,
-                             const int tile, const bool k_fast, const int size) {
-    const uint pieces = (k_fast ? TILE_K : tile) / PIECE;
-    WRITTEN_OUT for (uint i = 0; i < COPIES(tile); i++) {
-        const uint row = COPY_ROW(i, pieces);
-        const int piece = (int)COPY_PIECE(i, pieces), left = (k_fast ? depth : rows) - piece * PIECE;
-        const int valid = k_fast || (int)row < depth ? clamp(left * ELEMENT, 0, 16) : 0;
-        const slab place = to + slab_place(row, (uint)piece, pieces);
-        copy_piece_ahead(place, from[i], from[0], valid, size);
+static inline void load_part(local_tile to, __private xpu_addr *from, long step, int depth, int rows,
+                             const int tile, const bool k_major, const int size) {
+    const uint vecs = (k_major ? TILE_K : tile) / VECTOR_ELEMENTS;
+    UNROLL for (uint i = 0; i < VECTORS_PER_ITEM(tile); i++) {
+        const uint row = COPY_ROW(i, vecs);
+        const int vec = (int)COPY_COLUMN(i, vecs), left = (k_major ? depth : rows) - vec * VECTOR_ELEMENTS;
+        const int valid = k_major || (int)row < depth ? clamp(left * ELEMENT, 0, 16) : 0;
+        const local_tile place = to + swizzled_offset(row, (uint)vec, vecs);
+        copy_vector_async(place, from[i], from[0], valid, size);
         from[i] += step;
     }
 }
 
-/* How far apart the rows of a block's neighboring sums lie, and its upper and lower ones (ptx_units.h). */
-#define LEFT_ROWS (MATRIX_BYTES && !A_K_FAST ? 2 : 1)
-#define LEFT_HALVES (MATRIX_BYTES && !A_K_FAST ? 1 : 8)
+/* How far apart the rows of a block's neighboring sums lie, and its upper and lower ones (ptx_mma.h). */
+#define LEFT_ROWS (MATRIX_IS_INT8 && !A_K_MAJOR ? 2 : 1)
+#define LEFT_HALVES (MATRIX_IS_INT8 && !A_K_MAJOR ? 1 : 8)
 
-/* What a team multiplies at a time. */
+/* What a subgroup multiplies at a time. */
 typedef struct fragments {
     fragment_a a[FRAGMENTS_M];
     fragment_b b[FRAGMENTS_N];
 } fragments;
 
-#if MATRIX_WHOLE
-#define READ_ACROSS read_right_in_order
+#if MATRIX_IS_FP32
+#define READ_ACROSS read_right_in_k_order
 #define MULTIPLY_FRAGMENT multiply_tf32
 #define ROUNDED(v, flip) rounded_to_tf32(v)
 #else
-#define READ_ACROSS read_right_turned
+#define READ_ACROSS read_right_transposed
 #define MULTIPLY_FRAGMENT multiply_blocks
 #define ROUNDED(v, flip) ((v) ^ (flip))
 #endif
@@ -91,16 +91,17 @@ typedef struct fragments {
 #define B_FLIP 0u
 #endif
 
-static inline void load_fragments(__private fragments *f, slab stage, uint step) {
-    const uint team = get_local_id(0) / MATRIX_TEAM;
-    const uint row = team % TEAMS_M * (FRAGMENTS_M * 16), column = team / TEAMS_M * (FRAGMENTS_N * 8);
-    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) f->a[i] =
-        A_K_FAST ? read_left(stage, row + i * 16, step, TILE_K / PIECE)
-                 : read_left_turned(stage, row + i * 16, step, TILE_M / PIECE);
-    WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j += 2) {
-        const slab b = stage + SLAB_A_BYTES;
-        const uint4 r = B_K_FAST ? read_right(b, column + j * 8, step, TILE_K / PIECE)
-                                 : READ_ACROSS(b, column + j * 8, step, TILE_N / PIECE);
+static inline void load_fragments(__private fragments *f, local_tile stage, uint step) {
+    const uint subgroup = get_local_id(0) / MATRIX_SUBGROUP_SIZE;
+    const uint row = subgroup % SUBGROUPS_M * (FRAGMENTS_M * 16),
+               column = subgroup / SUBGROUPS_M * (FRAGMENTS_N * 8);
+    UNROLL for (uint i = 0; i < FRAGMENTS_M; i++) f->a[i] =
+        A_K_MAJOR ? read_left(stage, row + i * 16, step, TILE_K / VECTOR_ELEMENTS)
+                  : read_left_transposed(stage, row + i * 16, step, TILE_M / VECTOR_ELEMENTS);
+    UNROLL for (uint j = 0; j < FRAGMENTS_N; j += 2) {
+        const local_tile b = stage + LOCAL_TILE_A_BYTES;
+        const uint4 r = B_K_MAJOR ? read_right(b, column + j * 8, step, TILE_K / VECTOR_ELEMENTS)
+                                  : READ_ACROSS(b, column + j * 8, step, TILE_N / VECTOR_ELEMENTS);
         f->b[j] = r.xy;
         f->b[j + 1] = r.zw;
     }
@@ -109,47 +110,47 @@ static inline void load_fragments(__private fragments *f, slab stage, uint step)
 static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N],
                                       __private const fragments *f) {
     fragments r; /* rounded here and not where they are read, which would wait for them */
-    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) r.a[i] = ROUNDED(f->a[i], A_FLIP);
-    WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j += 2) {
+    UNROLL for (uint i = 0; i < FRAGMENTS_M; i++) r.a[i] = ROUNDED(f->a[i], A_FLIP);
+    UNROLL for (uint j = 0; j < FRAGMENTS_N; j += 2) {
         const uint4 two = ROUNDED(((uint4)(f->b[j], f->b[j + 1])), B_FLIP);
         r.b[j] = two.xy, r.b[j + 1] = two.zw;
     }
-    WRITTEN_OUT for (uint i = 0; i < FRAGMENTS_M; i++) WRITTEN_OUT for (uint j = 0; j < FRAGMENTS_N; j++)
+    UNROLL for (uint i = 0; i < FRAGMENTS_M; i++) UNROLL for (uint j = 0; j < FRAGMENTS_N; j++)
         MULTIPLY_FRAGMENT(&sum[i][j], r.a[i], r.b[j]);
 }
 
-/* Adds the product over `slabs` tiles, a multiple of SLABS_AT_ONCE, to `sum`. LOAD(stage, step, part) brings
- * in both operands' next tile, number `step`, in LOADS parts, the first of which starts all copies: between
- * the multiplications, where others than the last have as many of them for company. Beyond the last tile what
- * it brings isn't looked at. `stages` has STAGES * STAGE_BYTES. While a step's fragments are multiplied the
- * next one's are read, from the next tile where this one ends; they take turns in two sets of registers. At
- * the end no copy is under way. */
+/* Adds the product over `local_tiles` tiles, a multiple of LOCAL_TILES_PER_ITERATION, to `sum`. LOAD(stage,
+ * step, part) brings in both operands' next tile, number `step`, in LOADS parts, the first of which starts
+ * all copies: between the multiplications, where others than the last have as many of them for company.
+ * Beyond the last tile what it brings isn't looked at. `stages` has STAGES * STAGE_BYTES. While a step's
+ * fragments are multiplied the next one's are read, from the next tile where this one ends; they take turns
+ * in two sets of registers. At the end no copy is under way. */
 #define STEPS (TILE_K / UNIT_K)
-#define SLABS_AT_ONCE (STEPS == 1 ? 2 : 1)
+#define LOCAL_TILES_PER_ITERATION (STEPS == 1 ? 2 : 1)
 #if QUANTIZED_B
 #define LOADS (STEPS > 1 ? STEPS - 1 : 1)
 #else
 #define LOADS 1
 #endif
-#define MATRIX_PRODUCT(sum, stages, slabs, LOAD)                                                             \
+#define MATRIX_PRODUCT(sum, stages, local_tiles, LOAD)                                                       \
     do {                                                                                                     \
         for (int s_ = 0; s_ < STAGES - 1; s_++) {                                                            \
-            WRITTEN_OUT for (int u_ = 0; u_ < LOADS; u_++) LOAD((stages) + s_ * STAGE_BYTES, s_, u_);        \
-            copies_close();                                                                                  \
+            UNROLL for (int u_ = 0; u_ < LOADS; u_++) LOAD((stages) + s_ * STAGE_BYTES, s_, u_);             \
+            commit_copies();                                                                                 \
         }                                                                                                    \
         fragments f_[2];                                                                                     \
         int now_ = 0, next_ = (STAGES - 1) * STAGE_BYTES;                                                    \
-        COPIES_WAIT(STAGES - 2);                                                                             \
+        WAIT_FOR_COPIES(STAGES - 2);                                                                         \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
         load_fragments(&f_[0], (stages), 0);                                                                 \
-        for (int s_ = 0; s_ < (slabs); s_ += SLABS_AT_ONCE) {                                                \
-            WRITTEN_OUT for (int u_ = 0; u_ < SLABS_AT_ONCE * STEPS; u_++) {                                 \
+        for (int s_ = 0; s_ < (local_tiles); s_ += LOCAL_TILES_PER_ITERATION) {                              \
+            UNROLL for (int u_ = 0; u_ < LOCAL_TILES_PER_ITERATION * STEPS; u_++) {                          \
                 if (u_ % STEPS < LOADS) /* the tile before this one has been read */                         \
                     LOAD((stages) + next_, s_ + u_ / STEPS + STAGES - 1, u_ % STEPS);                        \
-                if (u_ % STEPS == 0) copies_close();                                                         \
+                if (u_ % STEPS == 0) commit_copies();                                                        \
                 if (u_ % STEPS == STEPS - 1) { /* the next tile has to be here */                            \
                     next_ = next_ == (STAGES - 1) * STAGE_BYTES ? 0 : next_ + STAGE_BYTES;                   \
-                    COPIES_WAIT(STAGES - 2);                                                                 \
+                    WAIT_FOR_COPIES(STAGES - 2);                                                             \
                     barrier(CLK_LOCAL_MEM_FENCE);                                                            \
                     now_ = now_ == (STAGES - 1) * STAGE_BYTES ? 0 : now_ + STAGE_BYTES;                      \
                 }                                                                                            \
@@ -157,16 +158,16 @@ static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N]
                 multiply_fragments(sum, &f_[u_ % 2]);                                                        \
             }                                                                                                \
         }                                                                                                    \
-        COPIES_WAIT(0);                                                                                      \
+        WAIT_FOR_COPIES(0);                                                                                  \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
     } while (0)
 
 /* The same for one tile that LOAD(stage, step) brings in, without looking ahead. */
-#define MATRIX_PRODUCT_OF_SLAB(sum, stages, step, LOAD)                                                      \
+#define MATRIX_PRODUCT_OF_TILE(sum, stages, step, LOAD)                                                      \
     do {                                                                                                     \
-        WRITTEN_OUT for (int u_ = 0; u_ < LOADS; u_++) LOAD(stages, step, u_);                               \
-        copies_close();                                                                                      \
-        COPIES_WAIT(0);                                                                                      \
+        UNROLL for (int u_ = 0; u_ < LOADS; u_++) LOAD(stages, step, u_);                                    \
+        commit_copies();                                                                                     \
+        WAIT_FOR_COPIES(0);                                                                                  \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
         fragments f_;                                                                                        \
         for (int u_ = 0; u_ < STEPS; u_++) {                                                                 \

@@ -13,10 +13,10 @@
  * Options: OPERAND_T and what gemm_tile.h defines for it, quad.h, tile_copy.h; TILE_M, TILE_N, TILE_K,
  * SUBGROUPS_M, SUBGROUPS_N, A_K_MAJOR, B_K_MAJOR; A_ALIGNMENT, B_ALIGNMENT: bytes, at most 16, to which all
  * rows are aligned. */
-#define MATRIX_TEAM 32
-#define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
-#define SUMS_M (TILE_M / TEAMS_M / 4)
-#define SUMS_N (TILE_N / TEAMS_N / 8)
+#define MATRIX_SUBGROUP_SIZE 32
+#define THREADS (SUBGROUPS_M * SUBGROUPS_N * MATRIX_SUBGROUP_SIZE)
+#define SUMS_M (TILE_M / SUBGROUPS_M / 4)
+#define SUMS_N (TILE_N / SUBGROUPS_N / 8)
 #ifdef MATRIX_DOT
 #define K_EACH 4 /* of k in a number */
 #define MULTIPLY_ADD(sum, a, b) ((sum) + dot4(a, b))
@@ -24,12 +24,12 @@
 #define K_EACH 1
 #define MULTIPLY_ADD add_product
 #endif
-#define ELEMENT ((int)sizeof(STORED(NUMBER_T)))
-#define PIECE 4 /* a quad */
+#define ELEMENT ((int)sizeof(STORED(ELEMENT_T)))
+#define VECTOR_ELEMENTS 4 /* a quad */
 #ifdef XPU_BUILT_FOR_CPU
-#define WRITTEN_OUT _Pragma("nounroll") /* or its compiler takes minutes */
+#define UNROLL _Pragma("nounroll") /* or its compiler takes minutes */
 #else
-#define WRITTEN_OUT _Pragma("unroll")
+#define UNROLL _Pragma("unroll")
 #endif
 #ifdef LANES /* of a subgroup */
 #define MATRIX_KERNEL __attribute__((intel_reqd_sub_group_size(LANES))) __kernel
@@ -37,9 +37,9 @@
 #define MATRIX_KERNEL __kernel
 #endif
 #ifdef XPU_IS_NVIDIA
-#define WRITTEN_OUT_ON_NVIDIA _Pragma("unroll")
+#define UNROLL_ON_NVIDIA _Pragma("unroll")
 #else
-#define WRITTEN_OUT_ON_NVIDIA _Pragma("nounroll")
+#define UNROLL_ON_NVIDIA _Pragma("nounroll")
 #endif
 
 #if defined(MATRIX_DOT) && defined(MATRIX_EMULATED)
@@ -58,12 +58,12 @@ static inline int dot4(uint a, uint b) {
 #define dot4 dot_4x8packed_ss_int
 #endif
 
-#define A_QUADS (A_PIECE >= (int)sizeof(PART))
-#define B_QUADS (B_PIECE >= (int)sizeof(PART))
+#define A_QUADS (A_ALIGNMENT >= (int)sizeof(PART))
+#define B_QUADS (B_ALIGNMENT >= (int)sizeof(PART))
 
-static inline run read_run(__local const number_t *from) {
+static inline run read_run(__local const element_t *from) {
     run r;
-    WRITTEN_OUT for (int i = 0; i < RUN_PARTS; i++) r.parts[i] = ((__local const uint4 *)from)[i];
+    UNROLL for (int i = 0; i < RUN_PARTS; i++) r.parts[i] = ((__local const uint4 *)from)[i];
     return r;
 }
 
@@ -71,98 +71,98 @@ static inline run read_run(__local const number_t *from) {
 #define PITCH_A (TILE_M + 4)
 #define PITCH_B (TILE_N + 4)
 #define STAGE (TILE_K * (PITCH_A + PITCH_B))
-#define SLAB_ALIGNED __attribute__((aligned(128)))
+#define LOCAL_TILE_ALIGNED __attribute__((aligned(128)))
 
 /* The quads of an operand that a work-item brings in at each step: bytes from the tile's first element. */
 typedef struct operand_a {
-    uint at[COPIES(TILE_M)];
-    quad next[COPIES(TILE_M)];
+    uint at[VECTORS_PER_ITEM(TILE_M)];
+    quad next[VECTORS_PER_ITEM(TILE_M)];
 } operand_a;
 typedef struct operand_b {
-    uint at[COPIES(TILE_N)];
-    quad next[COPIES(TILE_N)];
+    uint at[VECTORS_PER_ITEM(TILE_N)];
+    quad next[VECTORS_PER_ITEM(TILE_N)];
 } operand_b;
 
 /* Quad number i of a work-item: its first number's place along m (n), and along k. */
-static inline int quad_x(int i, const int tile, const bool k_fast) {
-    return (int)(k_fast ? COPY_ROW(i, TILE_K / 4) : COPY_PIECE(i, tile / 4) * 4);
+static inline int quad_x(int i, const int tile, const bool k_major) {
+    return (int)(k_major ? COPY_ROW(i, TILE_K / 4) : COPY_COLUMN(i, tile / 4) * 4);
 }
-static inline int quad_k(int i, const int tile, const bool k_fast) {
-    return (int)(k_fast ? COPY_PIECE(i, TILE_K / 4) * 4 : COPY_ROW(i, tile / 4));
+static inline int quad_k(int i, const int tile, const bool k_major) {
+    return (int)(k_major ? COPY_COLUMN(i, TILE_K / 4) * 4 : COPY_ROW(i, tile / 4));
 }
 
 /* Of the tile's rows (columns) the matrix has `left`: what is beyond is read as the last line or quad, since
  * nobody looks at its sums. `pitch` bytes from line to line. */
-static inline void open_quads(__private uint *at, uint pitch, int left, const int tile, const bool k_fast) {
-    WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) {
-        const int x = min(quad_x(i, tile, k_fast), k_fast ? left - 1 : (left - 1) / 4 * 4);
-        const int k = quad_k(i, tile, k_fast);
-        at[i] = k_fast ? (uint)x * pitch + k * ELEMENT : (uint)k * pitch + x * ELEMENT;
+static inline void open_quads(__private uint *at, uint pitch, int left, const int tile, const bool k_major) {
+    UNROLL for (int i = 0; i < VECTORS_PER_ITEM(tile); i++) {
+        const int x = min(quad_x(i, tile, k_major), k_major ? left - 1 : (left - 1) / 4 * 4);
+        const int k = quad_k(i, tile, k_major);
+        at[i] = k_major ? (uint)x * pitch + k * ELEMENT : (uint)k * pitch + x * ELEMENT;
     }
 }
 
 /* Reads a tile's quads. A part of one that is aligned lies in the page of its first element; of others, and
  * of parts, only those are read that the matrix has. */
-static inline void fetch_quads(__private quad *next, xpu_addr from, __private const uint *at, int left,
-                               const int tile, const bool k_fast, const bool aligned) {
-    WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) {
-        const int last = k_fast ? 3 : min((left - 1) - min(quad_x(i, tile, false), (left - 1) / 4 * 4), 3);
+static inline void prefetch_quads(__private quad *next, xpu_addr from, __private const uint *at, int left,
+                                  const int tile, const bool k_major, const bool aligned) {
+    UNROLL for (int i = 0; i < VECTORS_PER_ITEM(tile); i++) {
+        const int last = k_major ? 3 : min((left - 1) - min(quad_x(i, tile, false), (left - 1) / 4 * 4), 3);
         if (aligned) {
-            WRITTEN_OUT for (int j = 0; j < QUAD_PARTS; j++) next[i].parts[j] =
+            UNROLL for (int j = 0; j < QUAD_PARTS; j++) next[i].parts[j] =
                 XPU_CPTR(PART, from + at[i])[min(j, last * QUAD_PARTS / 4)];
         } else {
-            WRITTEN_OUT for (int j = 0; j < 4; j++) next[i].of[j] =
-                XPU_CPTR(RAW(NUMBER_T), from + at[i])[min(j, last)];
+            UNROLL for (int j = 0; j < 4; j++) next[i].of[j] =
+                XPU_CPTR(RAW(ELEMENT_T), from + at[i])[min(j, last)];
         }
     }
 }
 
 /* The same for the last tile, with `depth` of k: zeros come after. */
-static inline void fetch_rest(__private quad *next, xpu_addr from, uint pitch, int depth, int left,
-                              const int tile, const bool k_fast) {
-    WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) WRITTEN_OUT for (int j = 0; j < 4; j++) {
-        const int x = quad_x(i, tile, k_fast) + (k_fast ? 0 : j),
-                  k = quad_k(i, tile, k_fast) + (k_fast ? j : 0);
-        const uint place = k_fast ? (uint)x * pitch + k * ELEMENT : (uint)k * pitch + x * ELEMENT;
-        next[i].of[j] = (RAW(NUMBER_T))0;
+static inline void prefetch_remainder(__private quad *next, xpu_addr from, uint pitch, int depth, int left,
+                                      const int tile, const bool k_major) {
+    UNROLL for (int i = 0; i < VECTORS_PER_ITEM(tile); i++) UNROLL for (int j = 0; j < 4; j++) {
+        const int x = quad_x(i, tile, k_major) + (k_major ? 0 : j),
+                  k = quad_k(i, tile, k_major) + (k_major ? j : 0);
+        const uint place = k_major ? (uint)x * pitch + k * ELEMENT : (uint)k * pitch + x * ELEMENT;
+        next[i].of[j] = (RAW(ELEMENT_T))0;
 #ifdef MATRIX_DOT
         for (int byte = 0; byte < 4; byte++)
             if (x < left && k * 4 + byte < depth)
                 next[i].of[j] |= (uint)XPU_CPTR(uchar, from + place)[byte] << byte * 8;
 #else
-        if (x < left && k < depth) next[i].of[j] = *XPU_CPTR(RAW(NUMBER_T), from + place);
+        if (x < left && k < depth) next[i].of[j] = *XPU_CPTR(RAW(ELEMENT_T), from + place);
 #endif
     }
 }
 
 /* `less`: zero point that is subtracted from int8 elements. */
-static inline void keep_quads(__local number_t *slab, __private const quad *next, const int tile,
-                              const bool k_fast, const bool conjugated, const number_t less) {
-    WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) {
-        const int x = quad_x(i, tile, k_fast), k = quad_k(i, tile, k_fast);
+static inline void store_quads(__local element_t *local_tile, __private const quad *next, const int tile,
+                               const bool k_major, const bool conjugated, const element_t less) {
+    UNROLL for (int i = 0; i < VECTORS_PER_ITEM(tile); i++) {
+        const int x = quad_x(i, tile, k_major), k = quad_k(i, tile, k_major);
         run r;
-        WRITTEN_OUT for (int j = 0; j < 4; j++) {
-            r.of[j] = (number_t)WIDEN(NUMBER_T, next[i].of[j]);
-#ifdef BYTES_AS_NUMBERS
+        UNROLL for (int j = 0; j < 4; j++) {
+            r.of[j] = (element_t)WIDEN(ELEMENT_T, next[i].of[j]);
+#ifdef INT8_AS_SUM_T
             r.of[j] -= less;
 #endif
 #if COMPLEX_T
             if (conjugated) r.of[j] = conjugate(r.of[j]);
 #endif
         }
-        if (k_fast) {
-            WRITTEN_OUT for (int j = 0; j < 4; j++) slab[(k + j) * (tile + 4) + x] = r.of[j];
+        if (k_major) {
+            UNROLL for (int j = 0; j < 4; j++) local_tile[(k + j) * (tile + 4) + x] = r.of[j];
         } else {
-            WRITTEN_OUT for (int j = 0; j < RUN_PARTS; j++)((__local uint4 *)(slab + k * (tile + 4) + x))[j] =
-                r.parts[j];
+            UNROLL for (int j = 0; j < RUN_PARTS;
+                        j++)((__local uint4 *)(local_tile + k * (tile + 4) + x))[j] = r.parts[j];
         }
     }
 }
 
 /* Changes bits of what was read: of bytes. */
-#if defined(MATRIX_DOT) || defined(BYTES_AS_NUMBERS)
+#if defined(MATRIX_DOT) || defined(INT8_AS_SUM_T)
 static inline void flip_quads(__private quad *next, const int tile, const uint flip) {
-    WRITTEN_OUT for (int i = 0; i < COPIES(tile); i++) WRITTEN_OUT for (int j = 0; j < QUAD_PARTS; j++)
+    UNROLL for (int i = 0; i < VECTORS_PER_ITEM(tile); i++) UNROLL for (int j = 0; j < QUAD_PARTS; j++)
         next[i]
             .parts[j] ^= flip;
 }
@@ -179,33 +179,35 @@ static inline void flip_quads(__private quad *next, const int tile, const uint f
 
 /* Where a work-item's sums begin in the tile. */
 static inline int first_row(void) {
-    const int lane = (int)get_local_id(0) % MATRIX_TEAM, team = (int)get_local_id(0) / MATRIX_TEAM;
-    return team % TEAMS_M * (4 * SUMS_M) + ((lane & 1) | (lane >> 3 & 2)) * 4;
+    const int lane = (int)get_local_id(0) % MATRIX_SUBGROUP_SIZE,
+              subgroup = (int)get_local_id(0) / MATRIX_SUBGROUP_SIZE;
+    return subgroup % SUBGROUPS_M * (4 * SUMS_M) + ((lane & 1) | (lane >> 3 & 2)) * 4;
 }
 static inline int first_column(void) {
-    const int lane = (int)get_local_id(0) % MATRIX_TEAM, team = (int)get_local_id(0) / MATRIX_TEAM;
-    return team / TEAMS_M * (8 * SUMS_N) + (lane >> 1 & 7) * 4;
+    const int lane = (int)get_local_id(0) % MATRIX_SUBGROUP_SIZE,
+              subgroup = (int)get_local_id(0) / MATRIX_SUBGROUP_SIZE;
+    return subgroup / SUBGROUPS_M * (8 * SUMS_N) + (lane >> 1 & 7) * 4;
 }
 
 /* What a work-item reads of a tile's row of k. */
 typedef struct runs {
     run x[SUMS_M / 4], y[SUMS_N / 4];
 } runs;
-static inline void read_runs(__private runs *r, __local const number_t *a, __local const number_t *b,
+static inline void read_runs(__private runs *r, __local const element_t *a, __local const element_t *b,
                              const int k) {
-    WRITTEN_OUT for (int i = 0; i < SUMS_M / 4; i++) r->x[i] = read_run(a + k * PITCH_A + i * 16);
-    WRITTEN_OUT for (int j = 0; j < SUMS_N / 4; j++) r->y[j] = read_run(b + k * PITCH_B + j * 32);
+    UNROLL for (int i = 0; i < SUMS_M / 4; i++) r->x[i] = read_run(a + k * PITCH_A + i * 16);
+    UNROLL for (int j = 0; j < SUMS_N / 4; j++) r->y[j] = read_run(b + k * PITCH_B + j * 32);
 }
 
 /* Adds the product of the tiles of a stage. NVIDIA's compiler reads the next row of k while this one is
  * multiplied; Intel's would read many, and run out of registers. */
-static inline void multiply_slab(__private acc_t (*sum)[SUMS_N], __local const number_t *stage) {
-    __local const number_t *const a = stage + first_row();
-    __local const number_t *const b = stage + TILE_K * PITCH_A + first_column();
-    WRITTEN_OUT_ON_NVIDIA for (int k = 0; k < TILE_K; k++) {
+static inline void multiply_local_tile(__private acc_t (*sum)[SUMS_N], __local const element_t *stage) {
+    __local const element_t *const a = stage + first_row();
+    __local const element_t *const b = stage + TILE_K * PITCH_A + first_column();
+    UNROLL_ON_NVIDIA for (int k = 0; k < TILE_K; k++) {
         runs r;
         read_runs(&r, a, b, k);
-        WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) sum[i][j] =
+        UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int j = 0; j < SUMS_N; j++) sum[i][j] =
             MULTIPLY_ADD(sum[i][j], r.x[i / 4].of[i % 4], r.y[j / 4].of[j % 4]);
     }
 }

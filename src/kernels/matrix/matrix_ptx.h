@@ -3,11 +3,11 @@
  * fp32 products use 3xTF32: each value is split into two tf32 (11 bits) and a product takes three
  * multiplications (make_split_left, make_split_right, multiply_split; Ootomo and Yokota, arXiv:2203.03341,
  * without rescaling). The error is 2^-21; infinities become NaN. */
-#include "matrix/ptx_units.h"
+#include "matrix/ptx_mma.h"
 
 #define ELEMENT ((int)sizeof(STORED(MATRIX_T)))
-#define UNIT_K (32 / ELEMENT) /* depth of one multiplication */
-#define PIECE (16 / ELEMENT)  /* elements in 16 bytes */
+#define UNIT_K (32 / ELEMENT)          /* depth of one multiplication */
+#define VECTOR_ELEMENTS (16 / ELEMENT) /* elements in 16 bytes */
 
 #define PAIR XPU_CAT(PAIR_, MATRIX_T) /* two elements in memory */
 #define PAIR_bf16 ushort2
@@ -17,14 +17,14 @@
 #define WHOLE_f16 0
 #define WHOLE_f32 1
 #define WHOLE_i8 0
-#define MATRIX_WHOLE XPU_CAT(WHOLE_, MATRIX_T) /* fp32 */
+#define MATRIX_IS_FP32 XPU_CAT(WHOLE_, MATRIX_T) /* fp32 */
 #define BYTES_bf16 0
 #define BYTES_f16 0
 #define BYTES_f32 0
 #define BYTES_i8 1
-#define MATRIX_BYTES XPU_CAT(BYTES_, MATRIX_T) /* int8 */
+#define MATRIX_IS_INT8 XPU_CAT(BYTES_, MATRIX_T) /* int8 */
 
-#if MATRIX_BYTES
+#if MATRIX_IS_INT8
 typedef int4 fragment_sum;
 typedef int2 sum_pair;
 #else
@@ -39,59 +39,59 @@ static inline float lane_across(float v, const uint mask) { return sub_group_shu
 static inline float lane_across(float v, const uint mask) { return as_float(xpu_warp_xor(as_uint(v), mask)); }
 #endif
 
-#if MATRIX_WHOLE
-#define read_left_turned read_left_turned_words
-/* Where k is in the order of sums as a left operand (sums_as_left): rows 0, 2, 4, 6, 1, 3, 5, 7. */
-static inline uint4 read_right_turned(slab s, uint from, uint step, const uint pieces) {
+#if MATRIX_IS_FP32
+#define read_left_transposed read_left_transposed_f32
+/* Where k is in the order of sums as a left operand (accumulators_as_left): rows 0, 2, 4, 6, 1, 3, 5, 7. */
+static inline uint4 read_right_transposed(local_tile s, uint from, uint step, const uint vecs) {
     const uint row = step * UNIT_K + MATRIX_LANE % 4 * 2;
-    return read_right_rows(s, row, row + 1, from, pieces);
+    return read_right_rows(s, row, row + 1, from, vecs);
 }
-#define read_right_in_order read_right_turned_words
-#elif MATRIX_BYTES
+#define read_right_in_k_order read_right_transposed_f32
+#elif MATRIX_IS_INT8
 #define multiply_blocks multiply_i8
-#define read_left_turned read_left_turned_bytes
-#define read_right_turned read_right_turned_bytes
+#define read_left_transposed read_left_transposed_i8
+#define read_right_transposed read_right_transposed_i8
 #else
 #define multiply_blocks XPU_CAT(multiply_, MATRIX_T)
 #define round_pair XPU_CAT(round_pair_, MATRIX_T)
 #define add_pairs XPU_CAT(add_pairs_, MATRIX_T)
 #define multiply_pairs XPU_CAT(multiply_pairs_, MATRIX_T)
-#define read_left_turned read_left_turned_halves
-#define read_right_turned read_right_turned_halves
+#define read_left_transposed read_left_transposed_f16
+#define read_right_transposed read_right_transposed_f16
 #endif
 
 /* Operands, ready to be multiplied any number of times, and sums that become a left one: one block of fp32,
  * two side by side otherwise. */
-#if MATRIX_WHOLE
-typedef struct prepared_left {
+#if MATRIX_IS_FP32
+typedef struct split_left {
     uint4 high, low;
-} prepared_left;
-typedef struct prepared_right {
+} split_left;
+typedef struct split_right {
     uint2 high, low;
-} prepared_right;
-static inline prepared_left prepare_left(uint4 v) {
+} split_right;
+static inline split_left make_split_left(uint4 v) {
     const uint4 high = v + 0x1000 & 0xffffe000u;
-    return (prepared_left){high, as_uint4(as_float4(v) - as_float4(high)) + 0x1000};
+    return (split_left){high, as_uint4(as_float4(v) - as_float4(high)) + 0x1000};
 }
-static inline prepared_right prepare_right(uint2 v) {
+static inline split_right make_split_right(uint2 v) {
     const uint2 high = v + 0x1000 & 0xffffe000u;
-    return (prepared_right){high, as_uint2(as_float2(v) - as_float2(high)) + 0x1000};
+    return (split_right){high, as_uint2(as_float2(v) - as_float2(high)) + 0x1000};
 }
-static inline void multiply_prepared(__private float4 *sum, prepared_left a, prepared_right b) {
+static inline void multiply_split(__private float4 *sum, split_left a, split_right b) {
     multiply_tf32(sum, a.low, b.high);
     multiply_tf32(sum, a.high, b.low);
     multiply_tf32(sum, a.high, b.high);
 }
-#define BLOCKS_AS_LEFT 1
-static inline fragment_a sums_as_left(__private const float4 *v) { return as_uint4(v->xzyw); }
-#elif !MATRIX_BYTES
-typedef fragment_a prepared_left;
-typedef fragment_b prepared_right;
-#define prepare_left(v) (v)
-#define prepare_right(v) (v)
-#define multiply_prepared multiply_blocks
-#define BLOCKS_AS_LEFT 2
-static inline fragment_a sums_as_left(__private const float4 *v) {
+#define BLOCKS_PER_LEFT 1
+static inline fragment_a accumulators_as_left(__private const float4 *v) { return as_uint4(v->xzyw); }
+#elif !MATRIX_IS_INT8
+typedef fragment_a split_left;
+typedef fragment_b split_right;
+#define make_split_left(v) (v)
+#define make_split_right(v) (v)
+#define multiply_split multiply_blocks
+#define BLOCKS_PER_LEFT 2
+static inline fragment_a accumulators_as_left(__private const float4 *v) {
     return (uint4)(round_pair(v[0].x, v[0].y), round_pair(v[0].z, v[0].w), round_pair(v[1].x, v[1].y),
                    round_pair(v[1].z, v[1].w));
 }

@@ -14,22 +14,22 @@
  * is 64 bytes of every row, half of which is one multiplication. With MATRIX_EMULATED the builtins are
  * emulated (xmx_emulation.cl). The block reads in this file are a convolution's. Attention defines SUMS_M. */
 #ifdef MATRIX_EMULATED
-#include "matrix/matrix_units.cl"
-#define WRITTEN_OUT _Pragma("nounroll")
+#include "matrix/xmx_emulation.cl"
+#define UNROLL _Pragma("nounroll")
 #else
-#define WRITTEN_OUT __attribute__((opencl_unroll_hint))
+#define UNROLL __attribute__((opencl_unroll_hint))
 #endif
 
-/* Reads have offsets of their own; not on PVC, and not with -DWITHOUT_OFFSETS, for tests. */
-#if (defined(XPU_HAS_BLOCK_OFFSETS) || defined(MATRIX_EMULATED)) && !defined(WITHOUT_OFFSETS)
+/* Reads have offsets of their own; not on PVC, and not with -DNO_BLOCK_OFFSETS, for tests. */
+#if (defined(XPU_HAS_BLOCK_OFFSETS) || defined(MATRIX_EMULATED)) && !defined(NO_BLOCK_OFFSETS)
 #define HAS_OFFSETS 1
 #else
 #define HAS_OFFSETS 0
 #endif
 /* The compiler moves no instruction across; there is none for it. */
-#define IN_THIS_ORDER sub_group_barrier(0)
+#define NO_REORDER sub_group_barrier(0)
 
-#define MATRIX_TEAM 16
+#define MATRIX_SUBGROUP_SIZE 16
 #define ELEMENT ((int)sizeof(STORED(MATRIX_T)))
 #define STEP_K (64 / ELEMENT)
 /* A multiplication; its left block: a word, or half a dword, of each of 8 rows, or two rows of fp32 side by
@@ -53,35 +53,35 @@
 #define WHOLE_f16 0
 #define WHOLE_i8 0
 #define WHOLE_f32 1
-#define MATRIX_WHOLE XPU_CAT(WHOLE_, MATRIX_T) /* fp32 */
+#define MATRIX_IS_FP32 XPU_CAT(WHOLE_, MATRIX_T) /* fp32 */
 #define BYTES_bf16 0
 #define BYTES_f16 0
 #define BYTES_i8 1
 #define BYTES_f32 0
-#define MATRIX_BYTES XPU_CAT(BYTES_, MATRIX_T)
+#define MATRIX_IS_INT8 XPU_CAT(BYTES_, MATRIX_T)
 
-/* Teams share what they make of B's bits (gemm_octets.h). */
-#define SHARED_B (QUANTIZED_B && TEAMS_M * TEAMS_N >= 32)
+/* Teams share what they make of B's bits (gemm_xmx_dequant.h). */
+#define SHARED_B (QUANTIZED_B && SUBGROUPS_M * SUBGROUPS_N >= 32)
 #ifdef TILE_M
-#define THREADS (TEAMS_M * TEAMS_N * MATRIX_TEAM)
+#define THREADS (SUBGROUPS_M * SUBGROUPS_N * MATRIX_SUBGROUP_SIZE)
 /* A right operand along k comes by reads that turn 16 columns each, a left one of halves or bytes by reads of
- * 32 rows: there the teams of a square tile have fewer columns and more rows. Where the right one's numbers
- * are made of fewer bits, a team has as few columns as it can. */
+ * 32 rows: there the subgroups of a square tile have fewer columns and more rows. Where the right one's
+ * numbers are made of fewer bits, a subgroup has as few columns as it can. */
 #if SHARED_B
-#define TEAMS_ACROSS (TILE_N / (HAS_OFFSETS ? 32 : 16))
-#define TEAMS_DOWN (TEAMS_M * TEAMS_N / TEAMS_ACROSS)
+#define SUBGROUPS_ALONG_N (TILE_N / (HAS_OFFSETS ? 32 : 16))
+#define SUBGROUPS_ALONG_M (SUBGROUPS_M * SUBGROUPS_N / SUBGROUPS_ALONG_N)
 #elif QUANTIZED_B
-#define TEAMS_ACROSS (TEAMS_M * TEAMS_N < TILE_N / 16 ? TEAMS_M * TEAMS_N : TILE_N / 16)
-#define TEAMS_DOWN (TEAMS_M * TEAMS_N / TEAMS_ACROSS)
-#elif B_K_FAST && TILE_M == TILE_N && !MATRIX_WHOLE
-#define TEAMS_DOWN TEAMS_N
-#define TEAMS_ACROSS TEAMS_M
+#define SUBGROUPS_ALONG_N (SUBGROUPS_M * SUBGROUPS_N < TILE_N / 16 ? SUBGROUPS_M * SUBGROUPS_N : TILE_N / 16)
+#define SUBGROUPS_ALONG_M (SUBGROUPS_M * SUBGROUPS_N / SUBGROUPS_ALONG_N)
+#elif B_K_MAJOR && TILE_M == TILE_N && !MATRIX_IS_FP32
+#define SUBGROUPS_ALONG_M SUBGROUPS_N
+#define SUBGROUPS_ALONG_N SUBGROUPS_M
 #else
-#define TEAMS_DOWN TEAMS_M
-#define TEAMS_ACROSS TEAMS_N
+#define SUBGROUPS_ALONG_M SUBGROUPS_M
+#define SUBGROUPS_ALONG_N SUBGROUPS_N
 #endif
-#define SUMS_M (TILE_M / TEAMS_DOWN / 8)
-#define SUMS_N (TILE_N / TEAMS_ACROSS / 16)
+#define SUMS_M (TILE_M / SUBGROUPS_ALONG_M / 8)
+#define SUMS_N (TILE_N / SUBGROUPS_ALONG_N / 16)
 #endif
 
 /* An operand in memory: lines of `width` bytes, `height` of them, `pitch` bytes apart. */
@@ -92,7 +92,7 @@ typedef struct surface {
 
 /* Rows of halves that lie across k come by pairs, from a turned read that has them in dwords, a register
  * each: two movements a pair put them behind each other. */
-static inline void turn_pairs(__private short8 *to, __private const uint *pairs, int blocks) {
+static inline void transpose_pairs(__private short8 *to, __private const uint *pairs, int blocks) {
     for (int i = 0; i < blocks; i++) {
         const short2 a = as_short2(pairs[i * 4]), b = as_short2(pairs[i * 4 + 1]),
                      c = as_short2(pairs[i * 4 + 2]), d = as_short2(pairs[i * 4 + 3]);
@@ -105,7 +105,7 @@ static inline void read_a_across(__private short8 *to, const surface *s, int m0,
         uint pairs[8];
         intel_sub_group_2d_block_read_transpose_32b_16r8x1c(s->base, s->width, s->height, s->pitch,
                                                             (int2)(m0 / 2 + first * 4, k), pairs);
-        turn_pairs(&to[first], pairs, min(2, SUMS_M - first));
+        transpose_pairs(&to[first], pairs, min(2, SUMS_M - first));
     }
 }
 
@@ -122,7 +122,7 @@ static inline void read_b_half(__private int8 *to, const surface *s, int n, int 
 }
 /* A step of them, or of bytes: [block][half] */
 static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n, int k) {
-#if MATRIX_BYTES
+#if MATRIX_IS_INT8
     union {
         uint dwords[16];
         int8 blocks[2];
@@ -139,7 +139,7 @@ static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n
     } b;
     intel_sub_group_2d_block_read_transform_16b_32r16x2c(s->base, s->width, s->height, s->pitch, (int2)(n, k),
                                                          b.dwords);
-    WRITTEN_OUT for (int i = 0; i < 4; i++) to[i / 2][i % 2] = b.blocks[i / 2][i % 2];
+    UNROLL for (int i = 0; i < 4; i++) to[i / 2][i % 2] = b.blocks[i / 2][i % 2];
 #endif
 }
 
@@ -151,19 +151,18 @@ static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n
 #ifdef TILE_M
 /* Where a right block's halves are two reads, each half of the multiplications takes some of both: there are
  * fewer waits then. */
-#ifndef BY_TURNS
-#define BY_TURNS (HAS_OFFSETS && (MATRIX_BYTES || (B_K_FAST && !MATRIX_WHOLE)))
+#ifndef ALTERNATE_HALVES
+#define ALTERNATE_HALVES (HAS_OFFSETS && (MATRIX_IS_INT8 || (B_K_MAJOR && !MATRIX_IS_FP32)))
 #endif
 static inline void multiply_blocks(__private sum_block (*sum)[SUMS_N], __private left_block (*left)[SUMS_M],
                                    __private int8 (*right)[2]) {
-    WRITTEN_OUT for (int g = 0; g < 2; g++) {
-        WRITTEN_OUT for (int j = 0; j < SUMS_N; j++) {
-            const int h = BY_TURNS ? (j + g) % 2 : g;
-            WRITTEN_OUT for (int i = 0; i < SUMS_M; i++) sum[i][j] =
-                MULTIPLY(left[h][i], right[j][h], sum[i][j]);
+    UNROLL for (int g = 0; g < 2; g++) {
+        UNROLL for (int j = 0; j < SUMS_N; j++) {
+            const int h = ALTERNATE_HALVES ? (j + g) % 2 : g;
+            UNROLL for (int i = 0; i < SUMS_M; i++) sum[i][j] = MULTIPLY(left[h][i], right[j][h], sum[i][j]);
         }
-#if BY_TURNS && B_K_FAST
-        IN_THIS_ORDER;
+#if ALTERNATE_HALVES && B_K_MAJOR
+        NO_REORDER;
 #endif
     }
 }

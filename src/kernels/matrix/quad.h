@@ -2,11 +2,11 @@
  * elements of tiles or accumulators. The includer defines OPERAND_T and what gemm_tile.h defines for it. With
  * MATRIX_DOT an element is a dword of four int8. */
 #ifdef MATRIX_DOT
-#define NUMBER_T u32
-#define number_t uint
+#define ELEMENT_T u32
+#define element_t uint
 #else
-#define NUMBER_T OPERAND_T
-#define number_t acc_t
+#define ELEMENT_T OPERAND_T
+#define element_t acc_t
 #endif
 
 #define PART_i8 uint
@@ -23,14 +23,14 @@
 #define PART_f64 uint4
 #define PART_c64 uint4
 #define PART_c128 uint4
-#define PART XPU_CAT(PART_, NUMBER_T)
-#define QUAD_PARTS (int)(4 * sizeof(RAW(NUMBER_T)) / sizeof(PART))
-#define RUN_PARTS (int)(sizeof(number_t) / 4)
+#define PART XPU_CAT(PART_, ELEMENT_T)
+#define QUAD_PARTS (int)(4 * sizeof(RAW(ELEMENT_T)) / sizeof(PART))
+#define RUN_PARTS (int)(sizeof(element_t) / 4)
 typedef union quad {
     PART parts[QUAD_PARTS];
-    RAW(NUMBER_T) of[4];
+    RAW(ELEMENT_T) of[4];
 } quad;
 typedef union run {
     uint4 parts[RUN_PARTS];
-    number_t of[4];
+    element_t of[4];
 } run;

@@ -31,28 +31,28 @@ typedef struct pointwise_strided {
 /* Strided 4-byte elements. On many CPUs gather instructions are several times slower than scalar loads;
  * loading two 16-bit halves makes compilers generate scalar loads. */
 #ifdef XPU_IS_CPU
-static inline uint load_pieces(__global const void *p) {
+static inline uint load_vectors(__global const void *p) {
     __global const ushort *piece = (__global const ushort *)p;
     return (uint)piece[0] | (uint)piece[1] << 16;
 }
-static inline void store_pieces(__global void *p, uint v) {
+static inline void store_vectors(__global void *p, uint v) {
     __global ushort *piece = (__global ushort *)p;
     piece[0] = (ushort)v;
     piece[1] = (ushort)(v >> 16);
 }
-#define load_apart_f32(p, i) as_float(load_pieces((p) + (i)))
-#define load_apart_i32(p, i) as_int(load_pieces((p) + (i)))
-#define load_apart_u32(p, i) load_pieces((p) + (i))
-#define store_apart_f32(p, i, v) store_pieces((p) + (i), as_uint((float)(v)))
-#define store_apart_i32(p, i, v) store_pieces((p) + (i), (uint)(v))
-#define store_apart_u32(p, i, v) store_pieces((p) + (i), (uint)(v))
+#define load_strided_f32(p, i) as_float(load_vectors((p) + (i)))
+#define load_strided_i32(p, i) as_int(load_vectors((p) + (i)))
+#define load_strided_u32(p, i) load_vectors((p) + (i))
+#define store_strided_f32(p, i, v) store_vectors((p) + (i), as_uint((float)(v)))
+#define store_strided_i32(p, i, v) store_vectors((p) + (i), (uint)(v))
+#define store_strided_u32(p, i, v) store_vectors((p) + (i), (uint)(v))
 #else
-#define load_apart_f32 load_f32
-#define load_apart_i32 load_i32
-#define load_apart_u32 load_u32
-#define store_apart_f32 store_f32
-#define store_apart_i32 store_i32
-#define store_apart_u32 store_u32
+#define load_strided_f32 load_f32
+#define load_strided_i32 load_i32
+#define load_strided_u32 load_u32
+#define store_strided_f32 store_f32
+#define store_strided_i32 store_i32
+#define store_strided_u32 store_u32
 #endif
 #endif
 #endif

@@ -131,14 +131,14 @@ static inline T c_tanh(T a) {
     R t = tan(a.y), s = sinh(a.x), beta = 1 + t * t, rho = sqrt(1 + s * s), d = 1 + beta * s * s;
     return C(beta * rho * s / d, t / d);
 }
-static inline T c_turn(T a) { return C(-a.y, a.x); }      /* i a */
-static inline T c_unturn(T a) { return C(a.y, -a.x); }    /* -i a */
+static inline T c_times_i(T a) { return C(-a.y, a.x); }      /* i a */
+static inline T c_times_minus_i(T a) { return C(a.y, -a.x); }    /* -i a */
 static inline T c_sin(T a) {
     if (isinf(a.y) && !isfinite(a.x)) return C((R)NAN, (R)INFINITY);
-    return c_unturn(c_sinh(c_turn(a)));
+    return c_times_minus_i(c_sinh(c_times_i(a)));
 }
-static inline T c_cos(T a) { return c_cosh(c_turn(a)); }
-static inline T c_tan(T a) { return c_unturn(c_tanh(c_turn(a))); }
+static inline T c_cos(T a) { return c_cosh(c_times_i(a)); }
+static inline T c_tan(T a) { return c_times_minus_i(c_tanh(c_times_i(a))); }
 /* Inverse functions after Kahan, "Branch cuts for complex elementary functions" (1987). Far from 0 they equal
  * -i log 2iz or i log 2z up to 1 / (2z)². Numbers with an infinite part are far, even if the other part is
  * NaN. */
@@ -159,7 +159,7 @@ static inline T c_acosh(T a) {
     const T angle = c_acos(a);
     return C(fabs(angle.y), copysign(angle.x, a.y));
 }
-static inline T c_asinh(T a) { return c_unturn(c_asin(c_turn(a))); }
+static inline T c_asinh(T a) { return c_times_minus_i(c_asin(c_times_i(a))); }
 static inline T c_atanh(T a) {
     const R x = fabs(a.x), y = fabs(a.y), apart = 1 - x;
     R real, imag;
@@ -177,7 +177,7 @@ static inline T c_atanh(T a) {
     }
     return C(copysign(real, a.x), copysign(imag, a.y));
 }
-static inline T c_atan(T a) { return c_unturn(c_atanh(c_turn(a))); }
+static inline T c_atan(T a) { return c_times_minus_i(c_atanh(c_times_i(a))); }
 static inline T c_reciprocal(T a) { return c_div(C(K(1.0), K(0.0)), a); }
 static inline T c_rsqrt(T a) { return c_reciprocal(c_sqrt(a)); }
 /* Uses the exponential that doesn't overflow. */

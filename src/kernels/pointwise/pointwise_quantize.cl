@@ -7,7 +7,7 @@
 static inline T sq_step(T x, T scale, T zero) { return zero + rint(x * (T)(1.0f / (float)scale)); }
 
 /* Clamps to [low, high]; NaN becomes low. */
-static inline T sq_cut(T q, int low, int high) { return fmin(fmax(q, (T)low), (T)high); }
+static inline T sq_clamp(T q, int low, int high) { return fmin(fmax(q, (T)low), (T)high); }
 
 static inline int sq_within(T q, int low, int high) { return q >= (T)low && q <= (T)high; }
 
@@ -19,11 +19,11 @@ static inline T sq_distance(T q, T zero, int low, int high) {
 
 /* Quantizes and dequantizes x. With one scale for the whole tensor (`in_float`) PyTorch computes this in
  * float, even for doubles. */
-static inline T sq_fake(T x, T scale, T zero, int low, int high, int in_float) {
+static inline T sq_fake_quantize(T x, T scale, T zero, int low, int high, int in_float) {
     T distance = sq_distance(sq_step(x, scale, zero), zero, low, high);
     return in_float ? (T)((float)distance * (float)scale) : distance * scale;
 }
-static inline int sq_fake_mask(T x, T scale, T zero, int low, int high) {
+static inline int sq_fake_quantize_mask(T x, T scale, T zero, int low, int high) {
     return sq_within(sq_step(x, scale, zero), low, high);
 }
 
@@ -31,8 +31,8 @@ static inline int sq_fake_mask(T x, T scale, T zero, int low, int high) {
 static inline T sq_fraction_step(T x, T scale, T zero) {
     return (T)rint((float)fma(x, (T)(1.0f / (float)scale), zero));
 }
-static inline T sq_fake_fraction(T x, T scale, T zero, int low, int high) {
-    T q = sq_cut(sq_fraction_step(x, scale, zero), low, high);
+static inline T sq_fake_quantize_learned(T x, T scale, T zero, int low, int high) {
+    T q = sq_clamp(sq_fraction_step(x, scale, zero), low, high);
 #ifdef R_IS_DOUBLE
     return (q - zero) * scale;
 #else
@@ -43,24 +43,24 @@ static inline T sq_fake_fraction(T x, T scale, T zero, int low, int high) {
     return isfinite(rest) ? result + rest : result;
 #endif
 }
-static inline int sq_fake_fraction_mask(T x, T scale, T zero, int low, int high) {
+static inline int sq_fake_quantize_learned_mask(T x, T scale, T zero, int low, int high) {
     return sq_within(sq_fraction_step(x, scale, zero), low, high);
 }
 
 /* Learned quantization parameters: gradients with respect to x, the scale and the zero point, g the result's
  * gradient. The zero point is added before rounding. */
-static inline T sq_learnt_step(T x, T scale, T zero) { return rint(fma(x, (T)(1.0f / (float)scale), zero)); }
+static inline T sq_learned_step(T x, T scale, T zero) { return rint(fma(x, (T)(1.0f / (float)scale), zero)); }
 static inline T sq_grad_x(T g, T x, T scale, T zero, int low, int high) {
-    return g * (T)sq_within(sq_learnt_step(x, scale, zero), low, high);
+    return g * (T)sq_within(sq_learned_step(x, scale, zero), low, high);
 }
 static inline T sq_grad_scale(T g, T x, T scale, T zero, int low, int high, T factor) {
-    T q = sq_learnt_step(x, scale, zero);
+    T q = sq_learned_step(x, scale, zero);
     if (q > (T)high) return g * ((T)high - zero) * factor;
     if (!(q >= (T)low)) return g * ((T)low - zero) * factor;
     return g * fma(q - zero, scale, -x) * (T)(1.0f / (float)scale) * factor;
 }
 static inline T sq_grad_zero(T g, T x, T scale, T zero, int low, int high, T factor) {
-    return sq_within(sq_learnt_step(x, scale, zero), low, high) ? K(0.0) : -g * scale * factor;
+    return sq_within(sq_learned_step(x, scale, zero), low, high) ? K(0.0) : -g * scale * factor;
 }
 
 /* An observer's running minimum or maximum: the first value, then a moving average. */
@@ -104,5 +104,5 @@ static inline sq_parameters sq_choose(T lowest, T highest, int first, int last, 
 
 /* The quantized integer of x. */
 static inline T sq_quantize(T x, T scale, int zero, int low, int high) {
-    return sq_cut(rint(x * (T)(1.0f / (float)scale)) + (T)zero, low, high);
+    return sq_clamp(rint(x * (T)(1.0f / (float)scale)) + (T)zero, low, high);
 }

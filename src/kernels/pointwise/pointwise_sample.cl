@@ -11,7 +11,7 @@
 #endif
 
 /* ψ(a + 1) - log(x); for x near a through the relative distance, because the logarithms would cancel. */
-static inline R sg_digamma_less_log(R a, R x) {
+static inline R sg_digamma_minus_log(R a, R x) {
     if (a < STIRLING_FROM) return sf_digamma(a + K(1.0)) - log(x);
     const R mu = (x - a) / a, z = K(1.0) / (a * a);
     const R rest = K(0.5) / a - z * (K(8.3333333333333333333e-2) - z * (K(8.3333333333333333333e-3) -
@@ -54,7 +54,7 @@ static inline R sg_gamma(R a, R x) {
     if (x != x || !(a > K(0.0)) || isinf(a)) return (R)NAN;
     if (!(x > K(0.0))) return K(0.0);
     if (a > LARGE) return sg_gamma_large(a, x);
-    const R gap = sg_digamma_less_log(a, x);
+    const R gap = sg_digamma_minus_log(a, x);
     if (x <= a + K(1.0)) {
         R term = K(1.0) / a, sum = term, harmonic = K(0.0), moved = K(0.0);
         for (int n = 1; n < 4000; n++) {

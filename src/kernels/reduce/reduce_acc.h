@@ -43,9 +43,9 @@ static inline acc make_acc(A lo, A hi) {
     return r;
 }
 #elif defined(KIND_twice)
-#include "twice.h"
+#include "double_word.h"
 typedef twice acc;
-#define make_acc make_twice
+#define make_acc make_double_word
 #elif defined(KIND_indexed)
 typedef struct {
     A v;

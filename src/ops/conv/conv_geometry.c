@@ -15,7 +15,8 @@ static xpu_i32 at(int dims, const int64_t *values, int i, int64_t missing) {
     return (xpu_i32)(i < 3 - dims ? missing : values[i - (3 - dims)]);
 }
 
-bool conv_is_countable(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w, const xpu_tensor *y) {
+bool conv_sizes_fit_32bit(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w,
+                          const xpu_tensor *y) {
     for (int i = 0; i < conv->dims; i++) {
         const int64_t all[] = {x->size[2 + i],  w->size[2 + i],   y->size[2 + i],
                                conv->stride[i], conv->padding[i], conv->dilation[i]};
@@ -57,22 +58,22 @@ conv_divisor conv_divisor_of(int64_t value) {
 
 conv_operand conv_operand_of(xpu_dtype dtype, xpu_addr data, const xpu_i64 stride[5], int64_t n,
                              int64_t groups, int64_t channels, const xpu_i32 *size) {
-    conv_operand o = {.piece = 16 / (int64_t)xpu_dtype_size(dtype),
+    conv_operand o = {.vec = 16 / (int64_t)xpu_dtype_size(dtype),
                       .data = data,
                       .n = n,
                       .groups = groups,
                       .channels = channels,
                       .size = size};
-    o.whole = o.piece;
+    o.whole = o.vec;
     const int64_t count[5] = {n, groups * channels, size[0], size[1], size[2]};
     for (int i = 0; i < 5; i++) o.stride[i] = count[i] > 1 ? stride[i] : 0;
     if (count[1] == 1) o.stride[1] = 1;
     return o;
 }
 
-bool conv_is_ready(const conv_operand *o) {
-    bool ready = o->channels % o->whole == 0 && o->stride[1] == 1 &&
-                 o->data % (xpu_addr)(16 * o->whole / o->piece) == 0;
+bool conv_is_vector_aligned(const conv_operand *o) {
+    bool ready =
+        o->channels % o->whole == 0 && o->stride[1] == 1 && o->data % (xpu_addr)(16 * o->whole / o->vec) == 0;
     for (int i = 0; i < 5; i++)
         if (i != 1) ready = ready && o->stride[i] >= 0 && o->stride[i] % o->whole == 0;
     return ready;
@@ -121,9 +122,9 @@ static int by_taps(const void *a, const void *b) {
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-bool conv_describe_dimensions(const conv_params *p, sought sought, conv_matrix_params *m) {
+bool conv_describe_dimensions(const conv_params *p, direction direction, conv_matrix_params *m) {
     for (int d = 0; d < 3; d++) {
-        const bool of_x = sought == SOUGHT_X;
+        const bool of_x = direction == CONV_BACKWARD_DATA;
         if (of_x) {
             const int64_t g = conv_common_divisor(p->stride[d], p->dilation[d]);
             const int64_t count = p->stride[d] < p->in[d] ? p->stride[d] : p->in[d];
@@ -133,7 +134,7 @@ bool conv_describe_dimensions(const conv_params *p, sought sought, conv_matrix_p
             qsort(m->phase[d], (size_t)count, sizeof(conv_phase), by_taps); /* those of most work first */
             m->step[d] = 1, m->tap_step[d] = (xpu_i32)(-p->dilation[d] / g);
             m->pixel_step[d] = p->stride[d];
-            m->extent[d] = conv_divisor_of(divided_up(p->in[d], p->stride[d]));
+            m->extent[d] = conv_divisor_of(div_up(p->in[d], p->stride[d]));
         } else {
             m->phases[d] = 1;
             m->phase[d][0] = (conv_phase){.first = -p->padding[d], .taps = conv_divisor_of(p->taps[d])};
@@ -160,16 +161,16 @@ void conv_source_range(const conv_matrix_params *m, int d, int64_t *least, int64
     }
 }
 
-bool conv_is_in_reach(const conv_operand *o, const conv_matrix_params *m) {
-    int64_t pieces = o->groups * o->channels / o->piece + o->n * (o->stride[0] / o->piece);
+bool conv_offsets_fit_32bit(const conv_operand *o, const conv_matrix_params *m) {
+    int64_t pieces = o->groups * o->channels / o->vec + o->n * (o->stride[0] / o->vec);
     for (int d = 0; d < 3; d++) {
         int64_t least = 0, most = o->size[d];
         if (m) conv_source_range(m, d, &least, &most);
-        pieces += (most - 2 * least + 1) * (o->stride[2 + d] / o->piece);
+        pieces += (most - 2 * least + 1) * (o->stride[2 + d] / o->vec);
     }
     return pieces < INT32_MAX / 2;
 }
 
-bool conv_has_volume(const conv_params *p) {
+bool conv_is_3d(const conv_params *p) {
     return p->in[0] > 1 || p->out[0] > 1 || p->taps[0] > 1 || p->padding[0] > 0;
 }

@@ -8,11 +8,12 @@
 #include "xpu/ops/conv.h"
 
 /* The output of the convolution y = x * w: forward, or the gradient of x or w. */
-typedef enum sought { SOUGHT_Y, SOUGHT_X, SOUGHT_W } sought;
+typedef enum direction { CONV_FORWARD, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHT } direction;
 
 static inline int64_t conv_volume(const xpu_i32 size[3]) { return (int64_t)size[0] * size[1] * size[2]; }
 /* Do sizes, strides, padding and dilation fit the kernels' 32-bit parameters? */
-bool conv_is_countable(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w, const xpu_tensor *y);
+bool conv_sizes_fit_32bit(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w,
+                          const xpu_tensor *y);
 /* The convolution y = x * w; x and y change roles where it is transposed. */
 conv_params conv_params_of(const xpu_conv *conv, const xpu_tensor *x, const xpu_tensor *w,
                            const xpu_tensor *y);
@@ -25,7 +26,7 @@ typedef struct conv_operand {
     xpu_addr data;
     xpu_i64 stride[5]; /* n, channel, depth, height, width */
     int64_t n, groups, channels;
-    int64_t piece; /* elements in 16 bytes; by multiply-adds four, whose addresses are multiples of 16, too */
+    int64_t vec; /* elements in 16 bytes; by multiply-adds four, whose addresses are multiples of 16, too */
     int64_t
         whole; /* required alignment of channels, strides and address, in elements: a multiple of a vector */
     const xpu_i32 *size;
@@ -34,11 +35,9 @@ typedef struct conv_operand {
 
 conv_operand conv_operand_of(xpu_dtype dtype, xpu_addr data, const xpu_i64 stride[5], int64_t n,
                              int64_t groups, int64_t channels, const xpu_i32 *size);
-static inline int64_t conv_padded_channels(const conv_operand *o) {
-    return rounded_up(o->channels, o->whole);
-}
+static inline int64_t conv_padded_channels(const conv_operand *o) { return align_up(o->channels, o->whole); }
 /* Are all channels of a group aligned without packing? */
-bool conv_is_ready(const conv_operand *o);
+bool conv_is_vector_aligned(const conv_operand *o);
 /* The layout of the packed copy; each group's channels are padded with zeros. */
 conv_operand conv_packed(const conv_operand *o);
 /* The common stride of consecutive pixels over the dimensions from `first` on (0: n, 2, 3, 4), or -1 if there
@@ -46,13 +45,13 @@ conv_operand conv_packed(const conv_operand *o);
 int64_t conv_pixel_pitch(const conv_operand *o, int first);
 
 /* Sets the fields of `m` that describe dimensions. False if they can't be represented. */
-bool conv_describe_dimensions(const conv_params *p, sought sought, conv_matrix_params *m);
+bool conv_describe_dimensions(const conv_params *p, direction direction, conv_matrix_params *m);
 /* The smallest and the largest source coordinate that is accessed along a dimension. */
 void conv_source_range(const conv_matrix_params *m, int d, int64_t *least, int64_t *most);
 /* Do all offsets in the operand, in vectors, fit 32 bits? For the im2col operand, including those of its
  * padding. */
-bool conv_is_in_reach(const conv_operand *o, const conv_matrix_params *m);
+bool conv_offsets_fit_32bit(const conv_operand *o, const conv_matrix_params *m);
 /* Are there three spatial dimensions? */
-bool conv_has_volume(const conv_params *p);
+bool conv_is_3d(const conv_params *p);
 
 #endif

@@ -7,13 +7,13 @@
 #include "ops/gemm/product.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
-#include "ops/team.h"
+#include "ops/row_group.h"
 #include "xpu/memory.h"
 #include "xpu/ops/copy.h"
 #include "xpu/ops/gemm.h"
 #include "xpu/trace.h"
 
-enum { FEWEST_CHANNELS = 8, MATRIX_BYTES = 4 << 20 };
+enum { FEWEST_CHANNELS = 8, MATRIX_IS_INT8 = 4 << 20 };
 
 static int64_t volume(const xpu_i32 size[3]) { return (int64_t)size[0] * size[1] * size[2]; }
 static int64_t taps_of(const conv_params *p) { return volume(p->taps); }
@@ -85,8 +85,8 @@ static xpu_status pad(xpu_stream *stream, xpu_dtype dtype, const conv_params *p,
 }
 
 /* matrix[image][place in the filter][pixel], of one group. */
-static xpu_status write_down(xpu_stream *stream, const conv_params *p, int64_t group, int64_t count,
-                             const images *from, void *matrix) {
+static xpu_status unfold_im2col(xpu_stream *stream, const conv_params *p, int64_t group, int64_t count,
+                                const images *from, void *matrix) {
     const int64_t pixels = volume(p->out), length = p->c * taps_of(p);
     const int64_t element = (int64_t)xpu_dtype_size(from->dtype);
     xpu_iter iter = {.outputs = 1, .inputs = 1, .dims = 8};
@@ -135,14 +135,14 @@ static xpu_status multiply(xpu_stream *stream, xpu_dtype dtype, const conv_param
     args.c = (xpu_matrix){bias, 0, p->bias_stride, 0};
     args.out = (xpu_matrix){y, p->y_stride[0], p->y_stride[1], step};
     if (p->y_stride[1] == 1 && step != 1) { /* channels are contiguous: the transpose */
-        xpu_gemm_args turned = args;
-        turned.m = args.n, turned.n = args.m;
-        turned.a =
+        xpu_gemm_args transposed = args;
+        transposed.m = args.n, transposed.n = args.m;
+        transposed.a =
             (xpu_matrix){matrix->data, matrix->batch_stride, matrix->column_stride, matrix->row_stride};
-        turned.b = (xpu_matrix){w, 0, 1, p->w_stride[0]};
-        turned.c = (xpu_matrix){bias, 0, 0, p->bias_stride};
-        turned.out = (xpu_matrix){y, p->y_stride[0], step, 1};
-        args = turned;
+        transposed.b = (xpu_matrix){w, 0, 1, p->w_stride[0]};
+        transposed.c = (xpu_matrix){bias, 0, 0, p->bias_stride};
+        transposed.out = (xpu_matrix){y, p->y_stride[0], step, 1};
+        args = transposed;
     }
     return xpu_gemm(stream, &args);
 }
@@ -157,7 +157,7 @@ static xpu_status convolve(xpu_stream *stream, xpu_dtype dtype, const conv_param
         for (int64_t group = 0; group < p->groups; group++) {
             xpu_matrix taken = {matrix, length * pixels, pixels, 1};
             if (matrix)
-                XPU_TRY(write_down(stream, p, group, count, &from, matrix));
+                XPU_TRY(unfold_im2col(stream, p, group, count, &from, matrix));
             else
                 taken = (xpu_matrix){element_at(dtype, XPU_ADDR(from.data), group * p->c * from.stride[1]),
                                      from.stride[0], from.stride[1], pixel_stride(p->in, p->x_stride + 2)};
@@ -174,7 +174,7 @@ xpu_status conv_on_host(xpu_stream *stream, xpu_dtype dtype, const conv_params *
     const int64_t element = (int64_t)xpu_dtype_size(dtype);
     const bool is_known = dtype == XPU_FLOAT32 || dtype == XPU_FLOAT16 || dtype == XPU_BFLOAT16;
     *done = false;
-    if (properties->type != XPU_DEVICE_CPU || !plans_for_processor(properties) || !is_known ||
+    if (properties->type != XPU_DEVICE_CPU || !uses_cpu_policy(properties) || !is_known ||
         p->k < FEWEST_CHANNELS || pixels * length * p->batch == 0 || !is_dense(p) ||
         !pixel_stride(p->out, p->y_stride + 2))
         return XPU_SUCCESS;
@@ -186,7 +186,7 @@ xpu_status conv_on_host(xpu_stream *stream, xpu_dtype dtype, const conv_params *
         is_point = is_point && p->stride[d] == 1 && !p->padding[d];
         image *= p->in[d] + 2 * p->padding[d];
     }
-    int64_t at_once = MATRIX_BYTES / (pixels * length * element);
+    int64_t at_once = MATRIX_IS_INT8 / (pixels * length * element);
     if (at_once < 1) at_once = 1;
     if (at_once > p->batch || is_point) at_once = p->batch;
     void *padded = NULL, *matrix = NULL;
@@ -195,8 +195,8 @@ xpu_status conv_on_host(xpu_stream *stream, xpu_dtype dtype, const conv_params *
     if (status == XPU_SUCCESS && !is_point)
         status = xpu_workspace_take(stream, (size_t)(pixels * length * at_once * element), &matrix);
     if (status == XPU_SUCCESS) status = convolve(stream, dtype, p, at_once, padded, matrix);
-    status = workspace_done(matrix, status);
-    status = workspace_done(padded, status);
+    status = workspace_release(matrix, status);
+    status = workspace_release(padded, status);
     *done = status == XPU_SUCCESS;
     return status;
 }

@@ -22,7 +22,7 @@ enum {
     BLOCK_K = 16,         /* … and what they multiply of k at a time */
     WHOLE = 64,           /* bytes, which their reads keep to */
     BLANK_BYTES = 32,     /* a vector, at most */
-    HALF_LINE = 32,       /* bytes that a work-item reads for units of 8 lanes */
+    HALF_LINE = 32,       /* bytes that a work-item reads for XMX with SIMD8 */
     MOST_BYTES = 1 << 24, /* of a line that they read, and of their distance */
     FEW_CHANNELS = 8,     /* a group, for which conv.cl has another kernel: of y and x … */
     FEW_ROWS = 4,         /* … and of w */
@@ -35,57 +35,57 @@ typedef enum conv_matrix_kernel { KERNEL_PRODUCT, KERNEL_FINISH, KERNEL_PACK } c
 typedef struct choice {
     conv_matrix_kernel kernel;
     xpu_dtype dtype;
-    sought sought;
+    direction direction;
     matrix_choice matrix;
     bool padded, one_tap, volume, phases, sliced, out_pieces, out_quads;
-    bool pixels_fast;        /* pixels are contiguous in the packed tensor, the result or, for w, in y */
-    int parts;               /* KERNEL_FINISH: work-items per four elements */
-    int piece;               /* channels in a vector, the unit of strides */
-    const conv_bytes *bytes; /* quantized convolution, or NULL */
-    bool blank;              /* whose padding isn't zeros */
-    bool by_numbers;         /* … multiplied as float32 */
+    bool pixels_fast;       /* pixels are contiguous in the packed tensor, the result or, for w, in y */
+    int parts;              /* KERNEL_FINISH: work-items per four elements */
+    int vec;                /* channels in a vector, the unit of strides */
+    const conv_int8 *bytes; /* quantized convolution, or NULL */
+    bool blank;             /* whose padding isn't zeros */
+    bool by_numbers;        /* … multiplied as float32 */
 } choice;
 
 static bool is_wide(xpu_dtype dtype) { return xpu_dtype_size(dtype) > 4; }
 static int pack_side(xpu_dtype dtype) { return is_wide(dtype) ? 32 : 64; }
 
 static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
-    static const char *const names[] = {"conv_matrix", "conv_matrix_finish", "conv_pack"};
-    static const char *const macros[] = {NULL, "FINISH", "PACK"};
+    static const char *const names[] = {"conv_matrix", "conv_matrix_reduce_slices", "conv_pack"};
+    static const char *const macros[] = {NULL, "FINISH", "VECTOR_SIZE"};
     static const char *const purposes[] = {"", " grad_input", " grad_weight"};
     kernel_spec spec;
     spec_begin(&spec, FAMILY_CONV_MATRIX);
-    spec_choice(&spec, "", macros, c->kernel, 2);
-    const conv_bytes *const bytes = c->bytes;
+    spec_enum(&spec, "", macros, c->kernel, 2);
+    const conv_int8 *const bytes = c->bytes;
     product_spec(&spec, bytes ? XPU_FLOAT32 : c->dtype);
     spec_bool(&spec, "REQUANTIZED", bytes != NULL);
-    spec_follows(&spec, "OPERAND_T=", bytes ? dtype_token(c->dtype) : NULL);
-    spec_pack(&spec, "SUM_T", c->by_numbers, 1);
-    spec_follows(&spec, "SUM_T=", c->by_numbers ? "f32" : NULL);
+    spec_option(&spec, "OPERAND_T=", bytes ? dtype_token(c->dtype) : NULL);
+    spec_key_only(&spec, "SUM_T", c->by_numbers, 1);
+    spec_option(&spec, "SUM_T=", c->by_numbers ? "f32" : NULL);
     spec_flag(&spec, "A_UNSIGNED", bytes && bytes->x_unsigned);
-    spec_bool(&spec, "BLANK", c->blank);
-    leaving_spec(&spec, bytes ? bytes->way : NULL);
-    const ending_params end = bytes ? bytes->params.end : (ending_params){0};
-    ending_spec(&spec, &end);
-    spec_number(&spec, "SOUGHT", c->sought, 2);
+    spec_bool(&spec, "HAS_PAD_VALUE", c->blank);
+    output_quant_spec(&spec, bytes ? bytes->way : NULL);
+    const post_ops_params end = bytes ? bytes->params.end : (post_ops_params){0};
+    post_ops_spec(&spec, &end);
+    spec_int(&spec, "DIRECTION", c->direction, 2);
     spec_bool(&spec, "PADDED", c->padded);
-    spec_bool(&spec, "ONE_TAP", c->one_tap);
+    spec_bool(&spec, "IS_1X1", c->one_tap);
     spec_bool(&spec, "VOLUME", c->volume);
     spec_bool(&spec, "PHASES", c->phases);
-    spec_bool(&spec, "SLICED", c->sliced);
-    spec_bool(&spec, "OUT_PIECES", c->out_pieces);
+    spec_bool(&spec, "IS_SPLIT", c->sliced);
+    spec_bool(&spec, "OUT_VECTORS", c->out_pieces);
     spec_bool(&spec, "OUT_QUADS", c->out_quads);
-    spec_bool(&spec, "PIXELS_FAST", c->pixels_fast);
-    spec_number(&spec, "PARTS", c->parts, 6);
-    spec_number_if(&spec, c->kernel != KERNEL_PRODUCT, "PIECE", c->piece, 6);
-    if (c->kernel == KERNEL_PACK) spec_follows_number(&spec, "SIDE", pack_side(c->dtype));
+    spec_bool(&spec, "PIXELS_CONTIGUOUS", c->pixels_fast);
+    spec_int(&spec, "PARTS", c->parts, 6);
+    spec_int_if(&spec, c->kernel != KERNEL_PRODUCT, "VECTOR_ELEMENTS", c->vec, 6);
+    if (c->kernel == KERNEL_PACK) spec_option_int(&spec, "SIDE", pack_side(c->dtype));
     matrix_spec(&spec, &c->matrix, c->dtype);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "conv_matrix.cl", names[c->kernel], kernel, "%s %s%s%s%s",
-                          names[c->kernel], xpu_dtype_name(c->dtype),
-                          c->kernel == KERNEL_PACK ? "" : purposes[c->sought], bytes ? " to " : "",
-                          bytes ? xpu_dtype_name(bytes->way->dtype) : "");
+    return kernel_from_file(device, &spec, "conv_matrix.cl", names[c->kernel], kernel, "%s %s%s%s%s",
+                            names[c->kernel], xpu_dtype_name(c->dtype),
+                            c->kernel == KERNEL_PACK ? "" : purposes[c->direction], bytes ? " to " : "",
+                            bytes ? xpu_dtype_name(bytes->way->dtype) : "");
 }
 
 static xpu_status pack(xpu_stream *stream, xpu_dtype dtype, conv_operand *o) {
@@ -96,8 +96,8 @@ static xpu_status pack(xpu_stream *stream, xpu_dtype dtype, conv_operand *o) {
     const int side = pack_side(dtype);
     const choice c = {.kernel = KERNEL_PACK,
                       .dtype = dtype,
-                      .piece = (int)o->piece,
-                      .pixels_fast = nearest < o->stride[1] && per_n >= 32 && width > FEW_PIECES * o->piece};
+                      .vec = (int)o->vec,
+                      .pixels_fast = nearest < o->stride[1] && per_n >= 32 && width > FEW_PIECES * o->vec};
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), &c, &kernel));
     XPU_TRY(
@@ -108,11 +108,11 @@ static xpu_status pack(xpu_stream *stream, xpu_dtype dtype, conv_operand *o) {
                           .groups = (xpu_u32)o->groups,
                           .channels = (xpu_u32)o->channels,
                           .padded = (xpu_u32)conv_padded_channels(o),
-                          .tiles = (xpu_u32)divided_up(per_n, side)};
+                          .tiles = (xpu_u32)div_up(per_n, side)};
     for (int i = 0; i < 5; i++) q.stride[i] = o->stride[i];
     for (int i = 0; i < 3; i++) q.size[i] = conv_divisor_of(o->size[i]);
-    const int64_t groups = c.pixels_fast ? o->n * q.tiles * divided_up(width, side)
-                                         : divided_up(q.pixels * width / o->piece, 256);
+    const int64_t groups =
+        c.pixels_fast ? o->n * q.tiles * div_up(width, side) : div_up(q.pixels * width / o->vec, 256);
     const xpu_range range = {
         .dims = 1, .groups = {(size_t)groups}, .local = {256}, .work = (uint64_t)(q.pixels * width)};
     XPU_TRY(xpu_launch(stream, kernel, &range, &q, sizeof q));
@@ -128,12 +128,12 @@ static xpu_status make_ready(xpu_stream *stream, xpu_dtype dtype, conv_operand *
 /* --- what bytes are in the padding --- */
 
 static bool is_padded(const conv_params *p) { return p->padding[0] || p->padding[1] || p->padding[2]; }
-static bool has_blank(const conv_bytes *bytes, const conv_params *p) {
+static bool has_pad_value(const conv_int8 *bytes, const conv_params *p) {
     return bytes && is_padded(p) && (bytes->params.x_zero || bytes->blank);
 }
 
 /* So many bytes that stand for zero. */
-static xpu_status fill_blank(xpu_stream *stream, const conv_bytes *bytes, void *to, int64_t count) {
+static xpu_status fill_pad_value(xpu_stream *stream, const conv_int8 *bytes, void *to, int64_t count) {
     if (!bytes->params.x_zero) return xpu_memset(stream, to, &bytes->blank, 1, (size_t)count);
     const xpu_iter iter = {
         .outputs = 1,
@@ -146,12 +146,12 @@ static xpu_status fill_blank(xpu_stream *stream, const conv_bytes *bytes, void *
 }
 
 /* x with its padding around it, packed: `o` has the sizes with it, `p` those without. */
-static xpu_status pack_padded(xpu_stream *stream, const conv_bytes *bytes, const conv_params *p,
+static xpu_status pack_padded(xpu_stream *stream, const conv_int8 *bytes, const conv_params *p,
                               conv_operand *o) {
     const conv_operand to = conv_packed(o);
     const int64_t count = o->n * to.stride[0];
     XPU_TRY(xpu_workspace_take(stream, (size_t)count, &o->workspace));
-    XPU_TRY(fill_blank(stream, bytes, o->workspace, count));
+    XPU_TRY(fill_pad_value(stream, bytes, o->workspace, count));
     int64_t inside = 0;
     for (int d = 0; d < 3; d++) inside += p->padding[d] * to.stride[2 + d];
     xpu_iter iter = {.outputs = 1,
@@ -187,16 +187,16 @@ typedef struct plan {
     int64_t depth;          /* of k, on the average of those */
 } plan;
 
-/* Are an image's pixels contiguous, in aligned vectors of `piece`? */
-static bool has_pieces_of_pixels(const conv_operand *o, xpu_dtype dtype, int64_t piece) {
+/* Are an image's pixels contiguous, in aligned vectors of `vec`? */
+static bool has_pixel_vectors(const conv_operand *o, xpu_dtype dtype, int64_t vec) {
     const int64_t first = (int64_t)(o->data / xpu_dtype_size(dtype)), volume = conv_volume(o->size);
     const int64_t channel = o->groups * o->channels > 1 ? o->stride[1] : 0;
     return conv_pixel_pitch(o, 2) == 1 && channel >= 0 && o->stride[0] >= 0 &&
-           (first | volume | channel | o->stride[0]) % piece == 0;
+           (first | volume | channel | o->stride[0]) % vec == 0;
 }
 
 /* How many numbers of the result, channels beside each other, can be written as one. */
-static void set_widths(plan *plan, const conv_operand *result) {
+static void set_vector_widths(plan *plan, const conv_operand *result) {
     choice *c = &plan->choice;
     const xpu_dtype dtype = c->bytes ? c->bytes->way->dtype : c->dtype;
     int64_t together = result->channels | (int64_t)(result->data / xpu_dtype_size(dtype)) | UNIT;
@@ -206,30 +206,30 @@ static void set_widths(plan *plan, const conv_operand *result) {
     if (result->stride[1] != 1) together = 1;
     c->matrix.out_pairs = together >= 2 && c->matrix.unit == MATRIX_UNIT_PTX && !c->bytes;
     c->out_quads = together >= 4;
-    if (c->sought != SOUGHT_W)
+    if (c->direction != CONV_BACKWARD_WEIGHT)
         c->pixels_fast =
-            c->matrix.unit != MATRIX_UNIT_XMX && !c->phases && has_pieces_of_pixels(result, dtype, QUAD);
-    c->out_pieces = c->sought != SOUGHT_W && conv_is_ready(result) && conv_is_in_reach(result, NULL);
+            c->matrix.unit != MATRIX_UNIT_XMX && !c->phases && has_pixel_vectors(result, dtype, QUAD);
+    c->out_pieces = c->direction != CONV_BACKWARD_WEIGHT && conv_is_vector_aligned(result) &&
+                    conv_offsets_fit_32bit(result, NULL);
     if (!c->out_pieces) return;
     c->matrix.out_pairs = false;
-    plan->m.result_pitch[0] = (xpu_i32)(result->stride[0] / result->piece);
-    for (int d = 0; d < 3; d++)
-        plan->m.result_pitch[1 + d] = (xpu_i32)(result->stride[2 + d] / result->piece);
+    plan->m.result_pitch[0] = (xpu_i32)(result->stride[0] / result->vec);
+    for (int d = 0; d < 3; d++) plan->m.result_pitch[1 + d] = (xpu_i32)(result->stride[2 + d] / result->vec);
 }
 
 static int operands_along_k(const choice *c) {
-    if (c->sought == SOUGHT_W) return c->pixels_fast;
-    return c->sought == SOUGHT_Y && c->matrix.unit != MATRIX_UNIT_XMX ? 2 : 1;
+    if (c->direction == CONV_BACKWARD_WEIGHT) return c->pixels_fast;
+    return c->direction == CONV_FORWARD && c->matrix.unit != MATRIX_UNIT_XMX ? 2 : 1;
 }
 
 /* The operands lie, or will lie, so that they can be read. False where no tile fits the device. */
 static bool plan_product(const xpu_device_properties *properties, const conv_params *p,
-                         const conv_operand *gathered, const conv_operand *other, const conv_operand *result,
+                         const conv_operand *im2col, const conv_operand *other, const conv_operand *result,
                          plan *plan) {
     choice *c = &plan->choice;
     conv_matrix_params *m = &plan->m;
-    const bool of_w = c->sought == SOUGHT_W, by_blocks = c->matrix.unit == MATRIX_UNIT_XMX;
-    const int64_t taps = conv_volume(p->taps), piece = gathered->piece;
+    const bool of_w = c->direction == CONV_BACKWARD_WEIGHT, by_blocks = c->matrix.unit == MATRIX_UNIT_XMX;
+    const int64_t taps = conv_volume(p->taps), vec = im2col->vec;
     plan->products = p->groups * m->phases[0] * m->phases[1] * m->phases[2];
     for (int d = 0; d < 3 && !by_blocks; d++) {
         int64_t least, most;
@@ -237,7 +237,7 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
         c->padded = c->padded || least < 0 || most >= m->source[d];
     }
     const int64_t together = !by_blocks ? 1 : of_w ? BLOCK_K : BLOCK; /* pixels of a line */
-    if (by_blocks) m->extent[2] = conv_divisor_of(divided_up(m->extent[2].value, together));
+    if (by_blocks) m->extent[2] = conv_divisor_of(div_up(m->extent[2].value, together));
     const int64_t pixels =
         (int64_t)m->extent[0].value * m->extent[1].value * m->extent[2].value * p->batch * together;
     plan->busy = p->groups;
@@ -247,42 +247,43 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
         plan->busy *= some > 0 ? some : 1;
     }
     m->groups = (xpu_u32)p->groups;
-    m->per_tap = conv_divisor_of(gathered->channels / piece);
-    m->gathered_pitch[0] = (xpu_i32)(gathered->stride[0] / piece);
-    for (int d = 0; d < 3; d++) m->gathered_pitch[1 + d] = (xpu_i32)(gathered->stride[2 + d] / piece);
-    m->gathered_group = (xpu_i32)m->per_tap.value;
-    m->other_width = (xpu_i32)(other->channels * (int64_t)xpu_dtype_size(c->dtype));
+    m->per_tap = conv_divisor_of(im2col->channels / vec);
+    m->im2col_pitch[0] = (xpu_i32)(im2col->stride[0] / vec);
+    for (int d = 0; d < 3; d++) m->im2col_pitch[1 + d] = (xpu_i32)(im2col->stride[2 + d] / vec);
+    m->im2col_group = (xpu_i32)m->per_tap.value;
+    m->dense_width = (xpu_i32)(other->channels * (int64_t)xpu_dtype_size(c->dtype));
 
     if (of_w) {
-        m->rows = (xpu_u32)p->k, m->columns = (xpu_u32)(taps * gathered->channels);
+        m->rows = (xpu_u32)p->k, m->columns = (xpu_u32)(taps * im2col->channels);
         m->depth = (xpu_u32)pixels, m->channels = (xpu_u32)p->c, m->result_channels = (xpu_u32)p->k;
-        m->other_pitch = (xpu_i32)((c->pixels_fast ? other->stride[1] : conv_pixel_pitch(other, 0)) / piece);
-        m->other_group = c->pixels_fast ? (xpu_i32)p->k * m->other_pitch : (xpu_i32)(other->channels / piece);
-        m->other_image = (xpu_i32)((other->stride[0] - conv_volume(other->size)) / piece);
+        m->dense_pitch = (xpu_i32)((c->pixels_fast ? other->stride[1] : conv_pixel_pitch(other, 0)) / vec);
+        m->dense_group = c->pixels_fast ? (xpu_i32)p->k * m->dense_pitch : (xpu_i32)(other->channels / vec);
+        m->dense_image = (xpu_i32)((other->stride[0] - conv_volume(other->size)) / vec);
         plan->depth = pixels;
     } else {
-        const int64_t channels = c->sought == SOUGHT_Y ? p->k : p->c;
+        const int64_t channels = c->direction == CONV_FORWARD ? p->k : p->c;
         m->rows = (xpu_u32)pixels, m->columns = (xpu_u32)channels, m->result_channels = (xpu_u32)channels;
-        m->depth = (xpu_u32)(c->sought == SOUGHT_Y ? p->c : p->k);
-        m->other_pitch = (xpu_i32)(other->stride[0] / piece);
-        m->other_group =
-            (xpu_i32)(by_blocks && c->sought == SOUGHT_Y ? other->channels / piece : p->k * m->other_pitch);
+        m->depth = (xpu_u32)(c->direction == CONV_FORWARD ? p->c : p->k);
+        m->dense_pitch = (xpu_i32)(other->stride[0] / vec);
+        m->dense_group = (xpu_i32)(by_blocks && c->direction == CONV_FORWARD ? other->channels / vec
+                                                                             : p->k * m->dense_pitch);
         for (int d = 0; d < 3; d++) {
             const xpu_i32 g = (xpu_i32)conv_common_divisor(p->stride[d], p->dilation[d]);
-            m->other_tap_first[d] = (xpu_i32)(other->stride[2 + d] / piece);
-            m->other_tap[d] = m->other_tap_first[d] * (c->sought == SOUGHT_X ? p->stride[d] / g : 1);
+            m->dense_tap_first[d] = (xpu_i32)(other->stride[2 + d] / vec);
+            m->dense_tap[d] =
+                m->dense_tap_first[d] * (c->direction == CONV_BACKWARD_DATA ? p->stride[d] / g : 1);
         }
-        plan->depth = divided_up(taps * gathered->channels * p->groups, plan->busy);
+        plan->depth = div_up(taps * im2col->channels * p->groups, plan->busy);
     }
 
-    c->piece = (int)piece;
-    c->volume = conv_has_volume(p);
+    c->vec = (int)vec;
+    c->volume = conv_is_3d(p);
     /* Of parameters without an index Intel's compiler keeps all in registers, which are short by then. */
     c->phases = by_blocks || plan->products > p->groups;
-    c->matrix.a_piece = c->matrix.b_piece = 16;
-    const bool has_most = c->volume || (c->sought == SOUGHT_X && c->phases);
-    c->matrix.gathers = has_most ? 3 : c->sought == SOUGHT_W ? 2 : 1;
-    set_widths(plan, result);
+    c->matrix.a_alignment = c->matrix.b_alignment = 16;
+    const bool has_most = c->volume || (c->direction == CONV_BACKWARD_DATA && c->phases);
+    c->matrix.im2col_mode = has_most ? 3 : c->direction == CONV_BACKWARD_WEIGHT ? 2 : 1;
+    set_vector_widths(plan, result);
     c->matrix.tile = matrix_tile_for(&c->matrix, c->dtype, properties, plan->busy, m->rows, m->columns,
                                      plan->depth, operands_along_k(c), &m->slices);
     if (c->matrix.tile < 0) return false;
@@ -291,16 +292,17 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
     if (by_blocks) c->out_pieces = false;  /* writes number by number, … */
     if (by_blocks && !of_w) m->slices = 1; /* … and w alone in slices */
     const int step = matrix_step(tile, c->matrix.unit, c->dtype);
-    c->one_tap = !of_w && !by_blocks && gathered->channels % step == 0;
+    c->one_tap = !of_w && !by_blocks && im2col->channels % step == 0;
     /* A tap for each row of the tile is too much for the usual registers there. */
-    c->matrix.wide = c->matrix.wide || (c->matrix.lanes > 0 && c->sought == SOUGHT_X && !c->one_tap);
+    c->matrix.wide =
+        c->matrix.wide || (c->matrix.lanes > 0 && c->direction == CONV_BACKWARD_DATA && !c->one_tap);
     int64_t most_taps = 1; /* of a phase */
     for (int d = 0; d < 3; d++) most_taps *= m->phase[d][0].taps.value;
-    const int64_t steps = divided_up(of_w ? pixels : most_taps * gathered->channels, step);
-    m->slice = (xpu_u32)rounded_up(divided_up(steps, m->slices), 2); /* SLABS_AT_ONCE, at most */
+    const int64_t steps = div_up(of_w ? pixels : most_taps * im2col->channels, step);
+    m->slice = (xpu_u32)align_up(div_up(steps, m->slices), 2); /* LOCAL_TILES_PER_ITERATION, at most */
     if (m->slice == 0) m->slice = 2;
-    m->slices = steps > 0 ? divided_up(steps, m->slice) : 1;
-    m->pitch = rounded_up(m->columns, 4);
+    m->slices = steps > 0 ? div_up(steps, m->slice) : 1;
+    m->pitch = align_up(m->columns, 4);
     return true;
 }
 
@@ -311,12 +313,12 @@ static xpu_status multiply(xpu_stream *stream, const plan *plan) {
     const matrix_tile *tile = matrix_tile_of(&c.matrix);
     const int64_t results = plan->products * m.rows * m.pitch, work = results * (plan->depth + 1);
     const int64_t groups = tiles(m.rows, tile->m) * tiles(m.columns, tile->n) * plan->products * m.slices;
-    const int64_t threads = tile->teams_m * tile->teams_n * matrix_team(c.matrix.unit);
+    const int64_t threads = tile->subgroups_m * tile->subgroups_n * matrix_subgroup_size(c.matrix.unit);
     c.out_quads = false, c.sliced = m.slices > 1;
     if (c.sliced) c.matrix.out_pairs = c.out_pieces = false;
-    if (c.sliced && c.sought != SOUGHT_W) c.pixels_fast = false;
+    if (c.sliced && c.direction != CONV_BACKWARD_WEIGHT) c.pixels_fast = false;
     const int device = xpu_stream_device(stream);
-    sliced_product product = {
+    split_k_product product = {
         .range = {.dims = 1, .groups = {(size_t)groups}, .local = {(size_t)threads}, .work = (uint64_t)work},
         .dtype = c.dtype,
         .results = results,
@@ -326,17 +328,17 @@ static xpu_status multiply(xpu_stream *stream, const plan *plan) {
 
     const choice last = {.kernel = KERNEL_FINISH,
                          .dtype = c.dtype,
-                         .sought = c.sought,
-                         .piece = c.piece,
+                         .direction = c.direction,
+                         .vec = c.vec,
                          .volume = c.volume,
                          .phases = c.phases,
                          .out_quads = plan->choice.out_quads,
                          .bytes = c.bytes,
                          .by_numbers = c.by_numbers,
-                         .parts = product_parts(m.slices)};
+                         .parts = product_reduce_lanes(m.slices)};
     product.finished = 4 * 256 / last.parts;
     XPU_TRY(get_kernel(device, &last, &product.finish));
-    return product_in_slices(stream, &product, &m, sizeof m, &m.partial);
+    return product_split_k(stream, &product, &m, sizeof m, &m.partial);
 }
 
 /* How many images, if any, the first of two launches has: those that keep all compute units busy to its end.
@@ -346,7 +348,7 @@ static int64_t first_images(const xpu_device_properties *properties, const conv_
                             const plan *whole) {
     const choice *c = &whole->choice;
     const conv_matrix_params *m = &whole->m;
-    if (c->sought == SOUGHT_W || c->bytes) return 0;
+    if (c->direction == CONV_BACKWARD_WEIGHT || c->bytes) return 0;
     const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, CONV_IMAGES);
     if (pinned < MOST_IMAGES) return pinned < p->batch ? pinned : 0;
     if (c->matrix.unit != MATRIX_UNIT_XMX8 || m->slices > 1) return 0;
@@ -356,7 +358,7 @@ static int64_t first_images(const xpu_device_properties *properties, const conv_
     const int64_t rounds = tiles(m->rows, tile->m) * across / units;
     const int64_t first = rounds * units / across * tile->m / pixels;
     if (first <= 0 || first >= p->batch) return 0;
-    double clocks = matrix_clocks_moved(properties, 0);
+    double clocks = matrix_clocks_of_traffic(properties, 0);
     for (int i = 0; i < 2; i++) {
         matrix_choice part = c->matrix;
         const int64_t rows = (i == 0 ? first : p->batch - first) * pixels;
@@ -379,19 +381,20 @@ static int64_t first_images(const xpu_device_properties *properties, const conv_
  * fraction of that. It knows no phases, and copies nothing. */
 static double plain_clocks(const xpu_device_properties *properties, const choice *c, const conv_params *p) {
     const int64_t taps = conv_volume(p->taps), units = (int64_t)properties->gpu_subslice_count;
-    const bool of_w = c->sought == SOUGHT_W, of_y = c->sought == SOUGHT_Y;
-    const int64_t pixels = p->batch * conv_volume(c->sought == SOUGHT_X ? p->in : p->out);
+    const bool of_w = c->direction == CONV_BACKWARD_WEIGHT, of_y = c->direction == CONV_FORWARD;
+    const int64_t pixels = p->batch * conv_volume(c->direction == CONV_BACKWARD_DATA ? p->in : p->out);
     const int64_t rows = of_w ? p->k : pixels, columns = of_w ? p->c * taps : of_y ? p->k : p->c;
     const int64_t depth = of_w ? pixels : (of_y ? p->c : p->k) * taps;
     const double rate =
-        (is_wide(c->dtype) ? 0.5 : 1) * matrix_beside_table(&c->matrix, c->dtype, operands_along_k(c));
+        (is_wide(c->dtype) ? 0.5 : 1) * matrix_measured_over_table(&c->matrix, c->dtype, operands_along_k(c));
     if (of_w ? p->k < FEW_ROWS : columns < FEW_CHANNELS)
         return (double)(p->groups * rows * columns) * (double)depth / (double)units / (4 * rate);
     const tile_shape tile = tile_for(properties, c->dtype, rows, columns, p->groups);
     int64_t groups = tiles(rows, tile.size) * tiles(columns, tile.size) * p->groups;
-    const int64_t slices = of_w ? product_slices(properties, groups, depth, p->groups * rows * columns) : 1;
-    return (double)(divided_up(groups * slices, units) * tile.size * tile.size) *
-           (double)divided_up(depth, slices) / (16 * rate);
+    const int64_t slices =
+        of_w ? product_split_count(properties, groups, depth, p->groups * rows * columns) : 1;
+    return (double)(div_up(groups * slices, units) * tile.size * tile.size) * (double)div_up(depth, slices) /
+           (16 * rate);
 }
 
 /* Of the product, with what is packed first. */
@@ -403,7 +406,7 @@ static double all_clocks(const xpu_device_properties *properties, const plan *pl
                                   plan->depth, operands_along_k(c), m->slices);
     for (int i = 0; i < 2; i++)
         if (packed[i])
-            clocks += matrix_clocks_moved(
+            clocks += matrix_clocks_of_traffic(
                 properties, 2 * packed[i]->n * packed[i]->groups * conv_padded_channels(packed[i]) *
                                 conv_volume(packed[i]->size) * (int64_t)xpu_dtype_size(c->dtype));
     return clocks;
@@ -411,17 +414,17 @@ static double all_clocks(const xpu_device_properties *properties, const plan *pl
 
 /* Which kernels multiply and add. A tile that is pinned is taken, but by who wants transforms at any price.
  */
-typedef enum way { BY_PLAIN, BY_TILES, BY_WINOGRAD } way;
-static way fastest_way(const xpu_device_properties *properties, const conv_params *p, const plan *plan,
-                       const conv_operand *const packed[2]) {
+typedef enum way { BY_DIRECT, BY_IMPLICIT_GEMM, BY_WINOGRAD } way;
+static way fastest_algorithm(const xpu_device_properties *properties, const conv_params *p, const plan *plan,
+                             const conv_operand *const packed[2]) {
     const choice *c = &plan->choice;
     const bool pinned = matrix_is_pinned(c->matrix.unit, c->dtype, properties);
     const double tiles = pinned ? 1 : all_clocks(properties, plan, packed);
     const double plain = pinned ? HUGE_VAL : plain_clocks(properties, c, p);
     const int64_t percent = TUNED(properties->type == XPU_DEVICE_CPU, CONV_WINOGRAD);
-    const double clocks = conv_winograd_clocks(c->matrix.device, c->dtype, c->sought, p);
+    const double clocks = conv_winograd_clocks(c->matrix.device, c->dtype, c->direction, p);
     if (clocks * 100 < fmin(tiles, plain) * (double)percent) return BY_WINOGRAD;
-    return tiles < plain ? BY_TILES : BY_PLAIN;
+    return tiles < plain ? BY_IMPLICIT_GEMM : BY_DIRECT;
 }
 
 /* A kernel of one tap that meets each pixel once is a plain product. */
@@ -451,7 +454,7 @@ static bool units_read(matrix_unit unit, const xpu_gemm_args *args) {
     for (int i = 0; i < 2; i++) {
         const int64_t of_rows = i == 0 ? args->m : args->k, of_columns = i == 0 ? args->k : args->n;
         const bool by_rows = sides[i]->column_stride == 1;
-        const matrix_lines lines = {sides[i]->data, by_rows ? 1 : sides[i]->row_stride,
+        const strided_view lines = {sides[i]->data, by_rows ? 1 : sides[i]->row_stride,
                                     by_rows ? sides[i]->row_stride : sides[i]->column_stride,
                                     args->batch == 1 ? 0 : sides[i]->batch_stride};
         if (unit == MATRIX_UNIT_XMX8) {
@@ -469,12 +472,12 @@ static bool units_read(matrix_unit unit, const xpu_gemm_args *args) {
 /* Of w and each image, which needn't be packed where its channels are lines of pixels. */
 static bool plan_product_of_images(const choice *c, const conv_params *p, const conv_operand *from,
                                    const conv_operand *to, xpu_gemm_args *args) {
-    if (c->sought == SOUGHT_W || p->groups != 1 || !is_plain_product(p) || from->data % 16 != 0 ||
-        from->stride[0] % from->piece != 0 || from->stride[1] % from->piece != 0 || conv_volume(p->in) == 1 ||
-        conv_pixel_pitch(from, 2) != 1 || conv_pixel_pitch(to, 2) != 1)
+    if (c->direction == CONV_BACKWARD_WEIGHT || p->groups != 1 || !is_plain_product(p) ||
+        from->data % 16 != 0 || from->stride[0] % from->vec != 0 || from->stride[1] % from->vec != 0 ||
+        conv_volume(p->in) == 1 || conv_pixel_pitch(from, 2) != 1 || conv_pixel_pitch(to, 2) != 1)
         return false;
     *args = plain_product(c->dtype, p->batch, to->channels, conv_volume(p->in), from->channels, p->bias != 0);
-    const bool of_y = c->sought == SOUGHT_Y;
+    const bool of_y = c->direction == CONV_FORWARD;
     args->a = (xpu_matrix){POINTER(p->w), 0, p->w_stride[!of_y], p->w_stride[of_y]};
     args->b = (xpu_matrix){POINTER(from->data), from->stride[0], from->stride[1], 1};
     args->c = (xpu_matrix){POINTER(p->bias), 0, p->bias_stride, 0};
@@ -494,17 +497,17 @@ static bool plan_product_of_pixels(const choice *c, const conv_params *p, const 
     const xpu_matrix all_x = {POINTER(x->data), p->c, x_pitch, 1},
                      all_y = {POINTER(y->data), p->k, y_pitch, 1};
     const xpu_matrix w = {POINTER(p->w), p->k * p->w_stride[0], p->w_stride[0], p->w_stride[1]};
-    const xpu_matrix w_turned = {w.data, w.batch_stride, w.column_stride, w.row_stride};
-    const xpu_matrix y_turned = {all_y.data, all_y.batch_stride, all_y.column_stride, all_y.row_stride};
-    if (c->sought == SOUGHT_W) {
+    const xpu_matrix w_transposed = {w.data, w.batch_stride, w.column_stride, w.row_stride};
+    const xpu_matrix y_transposed = {all_y.data, all_y.batch_stride, all_y.column_stride, all_y.row_stride};
+    if (c->direction == CONV_BACKWARD_WEIGHT) {
         *args = plain_product(c->dtype, p->groups, p->k, p->c, pixels, false);
-        args->a = y_turned, args->b = all_x, args->out = w;
+        args->a = y_transposed, args->b = all_x, args->out = w;
         return units_read(c->matrix.unit, args);
     }
-    const bool of_y = c->sought == SOUGHT_Y;
+    const bool of_y = c->direction == CONV_FORWARD;
     const int64_t channels = of_y ? p->k : p->c;
     *args = plain_product(c->dtype, p->groups, pixels, channels, of_y ? p->c : p->k, p->bias != 0);
-    args->a = of_y ? all_x : all_y, args->b = of_y ? w_turned : w, args->out = of_y ? all_y : all_x;
+    args->a = of_y ? all_x : all_y, args->b = of_y ? w_transposed : w, args->out = of_y ? all_y : all_x;
     args->c = (xpu_matrix){POINTER(p->bias), channels * p->bias_stride, 0, p->bias_stride};
     return units_read(c->matrix.unit, args);
 }
@@ -518,23 +521,23 @@ static bool is_apart(int64_t pitch, const conv_operand *o, int64_t lines) {
 static bool reads_pixels(const choice *c, const conv_operand *y) {
     const bool turns = c->matrix.unit == MATRIX_UNIT_FMA || c->matrix.unit == MATRIX_UNIT_PTX;
     const int64_t reach = y->n * y->stride[0] + y->groups * y->channels * y->stride[1] + conv_volume(y->size);
-    return turns && c->sought == SOUGHT_W && has_pieces_of_pixels(y, c->dtype, y->piece) &&
-           y->data % 16 == 0 && reach / y->piece < INT32_MAX / 2;
+    return turns && c->direction == CONV_BACKWARD_WEIGHT && has_pixel_vectors(y, c->dtype, y->vec) &&
+           y->data % 16 == 0 && reach / y->vec < INT32_MAX / 2;
 }
 
 /* By the unit that is chosen, where it serves this convolution. */
 static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *properties, const choice *c,
                            const conv_params *given, bool *done) {
     const xpu_dtype dtype = c->dtype;
-    const sought sought = c->sought;
+    const direction direction = c->direction;
     const bool by_blocks = c->matrix.unit == MATRIX_UNIT_XMX, by_fma = c->matrix.unit == MATRIX_UNIT_FMA;
-    const bool by_squares = c->matrix.unit == MATRIX_UNIT_XMX8;
-    const conv_bytes *const bytes = c->bytes;
+    const bool by_xmx8 = c->matrix.unit == MATRIX_UNIT_XMX8;
+    const conv_int8 *const bytes = c->bytes;
     const int64_t most = INT32_MAX - 4096, taps = conv_volume(given->taps); /* counted with 31 bits */
     conv_params own = *given;
     const conv_params *const p = &own;
     /* XMX block reads past a row's end return zeros. */
-    const bool pads_first = by_blocks && has_blank(bytes, given);
+    const bool pads_first = by_blocks && has_pad_value(bytes, given);
     for (int d = 0; d < 3 && pads_first; d++) own.in[d] += 2 * own.padding[d], own.padding[d] = 0;
     if (p->batch == 0 || p->c == 0 || p->k == 0 || conv_volume(p->in) == 0 || conv_volume(p->out) == 0 ||
         taps == 0 || p->batch * conv_volume(p->in) > most / 2 || p->batch * conv_volume(p->out) > most / 2 ||
@@ -549,72 +552,79 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
                                      p->groups, p->k, p->out);
     conv_operand w = conv_operand_of(dtype, p->w, p->w_stride, p->groups * p->k, 1, p->c, p->taps);
     if (by_blocks) {
-        if (sought == SOUGHT_Y) { /* its columns, channels of y, innermost */
-            const xpu_i64 turned[5] = {p->w_stride[1], p->w_stride[0], p->w_stride[2], p->w_stride[3],
-                                       p->w_stride[4]};
-            w = conv_operand_of(dtype, p->w, turned, p->c, p->groups, p->k, p->taps);
+        if (direction == CONV_FORWARD) { /* its columns, channels of y, innermost */
+            const xpu_i64 transposed_strides[5] = {p->w_stride[1], p->w_stride[0], p->w_stride[2],
+                                                   p->w_stride[3], p->w_stride[4]};
+            w = conv_operand_of(dtype, p->w, transposed_strides, p->c, p->groups, p->k, p->taps);
         }
         x.whole = y.whole = w.whole = WHOLE / (int64_t)xpu_dtype_size(dtype);
     }
-    if (by_squares) { /* half a line; y by whole ones, which are of one tap then */
+    if (by_xmx8) { /* half a line; y by whole ones, which are of one tap then */
         const int64_t half = HALF_LINE / (int64_t)xpu_dtype_size(dtype);
-        conv_operand *const gathered = sought == SOUGHT_X ? &y : &x, *const other =
-                                                                         sought == SOUGHT_W ? &y : &w;
-        gathered->piece = other->piece = other->whole = half;
-        gathered->whole = sought == SOUGHT_X ? 2 * half : half;
+        conv_operand *const im2col = direction == CONV_BACKWARD_DATA ? &y : &x,
+                            *const other = direction == CONV_BACKWARD_WEIGHT ? &y : &w;
+        im2col->vec = other->vec = other->whole = half;
+        im2col->whole = direction == CONV_BACKWARD_DATA ? 2 * half : half;
     }
-    if (by_fma) x.piece = w.piece = x.whole = w.whole = QUAD;
-    if (by_fma || c->matrix.unit == MATRIX_UNIT_DOT) y.piece = y.whole = QUAD;
+    if (by_fma) x.vec = w.vec = x.whole = w.whole = QUAD;
+    if (by_fma || c->matrix.unit == MATRIX_UNIT_DOT) y.vec = y.whole = QUAD;
     xpu_gemm_args product;
-    if (!bytes &&
-        (plan_product_of_images(c, p, sought == SOUGHT_Y ? &x : &y, sought == SOUGHT_Y ? &y : &x, &product) ||
-         plan_product_of_pixels(c, p, &x, &y, &product))) {
+    if (!bytes && (plan_product_of_images(c, p, direction == CONV_FORWARD ? &x : &y,
+                                          direction == CONV_FORWARD ? &y : &x, &product) ||
+                   plan_product_of_pixels(c, p, &x, &y, &product))) {
         *done = true;
         return xpu_gemm(stream, &product);
     }
 
-    plan plan = {.choice = *c,
-                 .m = {.bias = sought == SOUGHT_W ? 0 : p->bias, .bias_stride = p->bias_stride}};
+    plan plan = {
+        .choice = *c,
+        .m = {.bias = direction == CONV_BACKWARD_WEIGHT ? 0 : p->bias, .bias_stride = p->bias_stride}};
     conv_matrix_params *m = &plan.m;
-    if (!conv_describe_dimensions(p, sought, m)) return XPU_SUCCESS;
-    conv_operand *const gathered = sought == SOUGHT_X ? &y : &x, *const other = sought == SOUGHT_W ? &y : &w;
-    const conv_operand *const result = sought == SOUGHT_Y ? &y : sought == SOUGHT_X ? &x : &w;
+    if (!conv_describe_dimensions(p, direction, m)) return XPU_SUCCESS;
+    conv_operand *const im2col = direction == CONV_BACKWARD_DATA ? &y : &x, *const other =
+                                                                                direction ==
+                                                                                        CONV_BACKWARD_WEIGHT
+                                                                                    ? &y
+                                                                                    : &w;
+    const conv_operand *const result = direction == CONV_FORWARD         ? &y
+                                       : direction == CONV_BACKWARD_DATA ? &x
+                                                                         : &w;
     m->result = result->data;
     for (int i = 0; i < 5; i++) m->result_stride[i] = result->stride[i];
-    bool other_ready = conv_is_ready(other);
-    if (sought == SOUGHT_Y && !by_blocks) other_ready = other_ready && is_dense_along_k(&w);
-    if (sought == SOUGHT_W) other_ready = other_ready && conv_pixel_pitch(&y, 0) >= 0;
-    bool gathered_ready = conv_is_ready(gathered) && !pads_first;
+    bool dense_ready = conv_is_vector_aligned(other);
+    if (direction == CONV_FORWARD && !by_blocks) dense_ready = dense_ready && is_dense_along_k(&w);
+    if (direction == CONV_BACKWARD_WEIGHT) dense_ready = dense_ready && conv_pixel_pitch(&y, 0) >= 0;
+    bool im2col_ready = conv_is_vector_aligned(im2col) && !pads_first;
     if (by_blocks) { /* lines mustn't overlap */
-        gathered_ready = gathered_ready && is_apart(gathered->stride[4], gathered, gathered->size[2]);
-        other_ready = other_ready &&
-                      (sought == SOUGHT_W ? is_apart(conv_pixel_pitch(&y, 0), &y, conv_volume(y.size) * y.n)
+        im2col_ready = im2col_ready && is_apart(im2col->stride[4], im2col, im2col->size[2]);
+        dense_ready = dense_ready && (direction == CONV_BACKWARD_WEIGHT
+                                          ? is_apart(conv_pixel_pitch(&y, 0), &y, conv_volume(y.size) * y.n)
                                           : is_apart(w.stride[0], &w, w.n));
     }
-    const conv_operand g = gathered_ready ? *gathered : conv_packed(gathered),
-                       o = other_ready ? *other : conv_packed(other);
-    if (!conv_is_in_reach(&g, m) || !conv_is_in_reach(&o, NULL)) return XPU_SUCCESS;
-    const int64_t o_pitch = sought == SOUGHT_W ? conv_pixel_pitch(&o, 0) : o.stride[0];
+    const conv_operand g = im2col_ready ? *im2col : conv_packed(im2col),
+                       o = dense_ready ? *other : conv_packed(other);
+    if (!conv_offsets_fit_32bit(&g, m) || !conv_offsets_fit_32bit(&o, NULL)) return XPU_SUCCESS;
+    const int64_t o_pitch = direction == CONV_BACKWARD_WEIGHT ? conv_pixel_pitch(&o, 0) : o.stride[0];
     if (by_blocks && (g.stride[4] * m->step[2] >= MOST_BYTES / 2 || o_pitch >= MOST_BYTES / 2 ||
                       g.channels >= MOST_BYTES / 2 || o.channels >= MOST_BYTES / 2 ||
-                      (sought == SOUGHT_W ? o.size[2] : o.n) >= MOST_BYTES))
+                      (direction == CONV_BACKWARD_WEIGHT ? o.size[2] : o.n) >= MOST_BYTES))
         return XPU_SUCCESS;
-    if (by_squares && o_pitch >= MOST_BYTES) return XPU_SUCCESS; /* places in a tile have 32 bits */
-    const conv_operand *packed[] = {gathered_ready ? NULL : gathered, other_ready ? NULL : other};
+    if (by_xmx8 && o_pitch >= MOST_BYTES) return XPU_SUCCESS; /* places in a tile have 32 bits */
+    const conv_operand *packed[] = {im2col_ready ? NULL : im2col, dense_ready ? NULL : other};
     struct plan begin = plan, rest = plan, as_it_lies = plan;
     if (!plan_product(properties, p, &g, &o, result, &plan)) return XPU_SUCCESS;
-    if (!other_ready && reads_pixels(c, &y)) {
+    if (!dense_ready && reads_pixels(c, &y)) {
         const conv_operand *const fewer[] = {packed[0], NULL};
         as_it_lies.choice.pixels_fast = true;
         if (plan_product(properties, p, &g, &y, result, &as_it_lies) &&
             all_clocks(properties, &as_it_lies, fewer) < all_clocks(properties, &plan, packed))
-            plan = as_it_lies, packed[1] = NULL, other_ready = true;
+            plan = as_it_lies, packed[1] = NULL, dense_ready = true;
     }
-    const way way = by_fma && !bytes ? fastest_way(properties, p, &plan, packed) : BY_TILES;
-    if (way == BY_PLAIN) return XPU_SUCCESS;
+    const way way = by_fma && !bytes ? fastest_algorithm(properties, p, &plan, packed) : BY_IMPLICIT_GEMM;
+    if (way == BY_DIRECT) return XPU_SUCCESS;
     *done = true;
     if (way == BY_WINOGRAD) {
-        const xpu_status transformed = conv_by_winograd(stream, dtype, sought, p);
+        const xpu_status transformed = conv_by_winograd(stream, dtype, direction, p);
         if (transformed != XPU_ERROR_OUT_OF_MEMORY) return transformed; /* the tiles want less of it */
     }
     int64_t first = first_images(properties, p, &plan);
@@ -627,39 +637,39 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
     }
 
     void *blank = NULL;
-    xpu_status status = pads_first ? pack_padded(stream, bytes, given, gathered)
-                                   : make_ready(stream, dtype, gathered, gathered_ready);
-    plan.choice.blank = has_blank(bytes, p);
-    if (by_squares && plan.choice.blank && status == XPU_SUCCESS) {
+    xpu_status status = pads_first ? pack_padded(stream, bytes, given, im2col)
+                                   : make_ready(stream, dtype, im2col, im2col_ready);
+    plan.choice.blank = has_pad_value(bytes, p);
+    if (by_xmx8 && plan.choice.blank && status == XPU_SUCCESS) {
         status = xpu_workspace_take(stream, BLANK_BYTES, &blank);
-        if (status == XPU_SUCCESS) status = fill_blank(stream, bytes, blank, BLANK_BYTES);
+        if (status == XPU_SUCCESS) status = fill_pad_value(stream, bytes, blank, BLANK_BYTES);
     }
     if (bytes) {
         m->bytes = bytes->params;
         m->bytes.blank = XPU_ADDR(blank);
         /* as for uint8, except on XMX */
-        if (bytes->x_unsigned && !by_blocks && !by_squares) m->bytes.less -= 128;
+        if (bytes->x_unsigned && !by_blocks && !by_xmx8) m->bytes.less -= 128;
     }
-    if (status == XPU_SUCCESS) status = make_ready(stream, dtype, other, other_ready);
-    m->gathered = gathered->data, m->other = other->data;
+    if (status == XPU_SUCCESS) status = make_ready(stream, dtype, other, dense_ready);
+    m->im2col = im2col->data, m->other = other->data;
     if (first > 0) {
         const xpu_addr element = xpu_dtype_size(dtype);
-        begin.m.gathered = m->gathered, begin.m.other = rest.m.other = m->other;
-        rest.m.gathered = m->gathered + (xpu_addr)(first * gathered->stride[0]) * element;
+        begin.m.im2col = m->im2col, begin.m.other = rest.m.other = m->other;
+        rest.m.im2col = m->im2col + (xpu_addr)(first * im2col->stride[0]) * element;
         rest.m.result += (xpu_addr)(first * result->stride[0]) * element;
         if (status == XPU_SUCCESS) status = multiply(stream, &begin);
     }
     if (status == XPU_SUCCESS) status = multiply(stream, first > 0 ? &rest : &plan);
-    void *const workspaces[] = {gathered->workspace, other->workspace, blank};
-    for (int i = 0; i < 3; i++) status = workspace_done(workspaces[i], status);
+    void *const workspaces[] = {im2col->workspace, other->workspace, blank};
+    for (int i = 0; i < 3; i++) status = workspace_release(workspaces[i], status);
     return status;
 }
 
-xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, sought sought, const conv_params *p,
+xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, direction direction, const conv_params *p,
                           bool *done) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
-    choice c = {.dtype = dtype, .sought = sought, .matrix.device = xpu_stream_device(stream)};
+    choice c = {.dtype = dtype, .direction = direction, .matrix.device = xpu_stream_device(stream)};
     c.matrix.unit = matrix_unit_of(properties, dtype, &c.matrix.emulated);
     *done = false;
     if (c.matrix.unit != MATRIX_UNIT_NONE) XPU_TRY(try_unit(stream, properties, &c, p, done));
@@ -668,8 +678,7 @@ xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, sought sought, co
     return try_unit(stream, properties, &c, p, done);
 }
 
-xpu_status conv_bytes_by_matrix(xpu_stream *stream, const conv_bytes *bytes, const conv_params *p,
-                                bool *done) {
+xpu_status conv_int8_by_matrix(xpu_stream *stream, const conv_int8 *bytes, const conv_params *p, bool *done) {
     const xpu_device_properties *properties;
     const int device = xpu_stream_device(stream);
     XPU_TRY(xpu_device_get_properties(device, &properties));
@@ -681,7 +690,7 @@ xpu_status conv_bytes_by_matrix(xpu_stream *stream, const conv_bytes *bytes, con
     for (int i = 0; i < 3 && !*done; i++) {
         if (units[i] == MATRIX_UNIT_NONE) continue;
         const choice c = {.dtype = XPU_INT8,
-                          .sought = SOUGHT_Y,
+                          .direction = CONV_FORWARD,
                           .matrix = {.device = device, .unit = units[i], .emulated = emulated[i]},
                           .bytes = bytes,
                           .by_numbers = units[i] == MATRIX_UNIT_FMA};

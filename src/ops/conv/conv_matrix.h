@@ -9,18 +9,17 @@
 /* Supports devices whose matrix engine can compute this convolution, and GPUs on which multiply-adds are
  * expected to be faster than the direct kernel. *done tells whether it was launched. `p` has the parameters
  * that don't depend on the kernel. */
-xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, sought sought, const conv_params *p,
+xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, direction direction, const conv_params *p,
                           bool *done);
 
 /* A quantized convolution. */
-typedef struct conv_bytes {
-    conv_bytes_params params; /* but `blank`; `less` is x's zero point */
+typedef struct conv_int8 {
+    conv_int8_params params; /* but `blank`; `less` is x's zero point */
     bool x_unsigned;
     uint8_t blank; /* value of x in its padding, if params.x_zero is 0 */
-    const xpu_way_out *way;
-} conv_bytes;
+    const xpu_output_quant *way;
+} conv_int8;
 /* Likewise for int8 w; p->bias is float32. */
-xpu_status conv_bytes_by_matrix(xpu_stream *stream, const conv_bytes *bytes, const conv_params *p,
-                                bool *done);
+xpu_status conv_int8_by_matrix(xpu_stream *stream, const conv_int8 *bytes, const conv_params *p, bool *done);
 
 #endif

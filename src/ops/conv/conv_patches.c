@@ -10,7 +10,7 @@
 
 enum {
     MOST_CHANNELS = 4,
-    LEAST_TAPS = 25, /* or strides are conv_few.cl's */
+    LEAST_TAPS = 25, /* or strides are conv_few_channels.cl's */
 };
 
 #define POINTER(address) ((void *)(uintptr_t)(address))
@@ -69,15 +69,15 @@ static xpu_status put_patches(xpu_stream *stream, xpu_dtype dtype, const conv_pa
     return xpu_copy(stream, &iter);
 }
 
-xpu_status conv_by_patches(xpu_stream *stream, xpu_dtype dtype, sought sought, const conv_params *p,
+xpu_status conv_by_patches(xpu_stream *stream, xpu_dtype dtype, direction direction, const conv_params *p,
                            bool *done) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     *done = false;
     bool emulated;
     int64_t place[4];
-    if (sought != SOUGHT_X || p->bias || !has_patches(p) || p->batch == 0 || p->k == 0 || p->c == 0 ||
-        conv_volume(p->out) == 0 || matrix_fma_of(properties) == MATRIX_UNIT_NONE ||
+    if (direction != CONV_BACKWARD_DATA || p->bias || !has_patches(p) || p->batch == 0 || p->k == 0 ||
+        p->c == 0 || conv_volume(p->out) == 0 || matrix_fma_of(properties) == MATRIX_UNIT_NONE ||
         matrix_unit_of(properties, dtype, &emulated) != MATRIX_UNIT_NONE)
         return XPU_SUCCESS;
     const int64_t apart = patch_stride(p, place), pixels = conv_volume(p->out);
@@ -101,5 +101,5 @@ xpu_status conv_by_patches(xpu_stream *stream, xpu_dtype dtype, sought sought, c
     xpu_status status = xpu_gemm(stream, &args);
     *done = status != XPU_ERROR_NOT_SUPPORTED; /* others may serve it */
     if (status == XPU_SUCCESS) status = put_patches(stream, dtype, p, patches, place);
-    return workspace_done(patches, *done ? status : XPU_SUCCESS);
+    return workspace_release(patches, *done ? status : XPU_SUCCESS);
 }

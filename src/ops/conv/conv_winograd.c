@@ -28,9 +28,9 @@ typedef struct side {
 } side;
 
 typedef struct plan {
-    side gathered, other, result; /* x (gradient of x: y); w (gradient of w: y); the output */
-    xpu_gemm_args product;        /* of planes, without their addresses */
-    bool other_first;             /* A is the transformed dense operand, B the im2col operand's */
+    side im2col, other, result; /* x (gradient of x: y); w (gradient of w: y); the output */
+    xpu_gemm_args product;      /* of planes, without their addresses */
+    bool other_first;           /* A is the transformed dense operand, B the im2col operand's */
 } plan;
 
 static xpu_status get_kernel(int device, xpu_dtype dtype, const side *s, xpu_kernel **kernel) {
@@ -38,19 +38,19 @@ static xpu_status get_kernel(int device, xpu_dtype dtype, const side *s, xpu_ker
     kernel_spec spec;
     spec_begin(&spec, FAMILY_CONV_WINOGRAD);
     spec_dtype(&spec, "T", dtype);
-    spec_number(&spec, "WAY", s->way, 3);
-    spec_bool(&spec, "CHANNELS_FAST", s->channels_fast);
+    spec_int(&spec, "WAY", s->way, 3);
+    spec_bool(&spec, "CHANNELS_CONTIGUOUS", s->channels_fast);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
-    return kernel_of_file(device, &spec, "conv_winograd.cl", "conv_winograd", kernel, "conv_winograd %s %s",
-                          xpu_dtype_name(dtype), labels[s->way]);
+    return kernel_from_file(device, &spec, "conv_winograd.cl", "conv_winograd", kernel, "conv_winograd %s %s",
+                            xpu_dtype_name(dtype), labels[s->way]);
 }
 
 static int64_t plane_bytes(const side *s) { return PLANES * s->params.plane * (int64_t)sizeof(float); }
 
 static void set_planes(side *s, int64_t windows, int64_t channels, bool channels_fast) {
     conv_winograd_params *const q = &s->params;
-    const int64_t pitch = rounded_up(channels_fast ? channels : windows, QUAD);
+    const int64_t pitch = align_up(channels_fast ? channels : windows, QUAD);
     s->channels_fast = channels_fast;
     q->windows = (xpu_u32)windows, q->channels = (xpu_u32)channels;
     q->window = channels_fast ? pitch : 1, q->channel = channels_fast ? 1 : pitch;
@@ -72,13 +72,13 @@ static side side_of_images(way way, xpu_addr data, const xpu_i64 stride[5], cons
 }
 
 /* w, rotated by 180 degrees and transposed for the gradient of x: one window per channel pair. */
-static side side_of_taps(way way, xpu_dtype dtype, const conv_params *p, bool turned) {
+static side side_of_taps(way way, xpu_dtype dtype, const conv_params *p, bool transposed) {
     side s = {.way = way,
               .params = {.data = p->w,
                          .stride = {p->w_stride[0], p->w_stride[1], p->w_stride[3], p->w_stride[4]},
                          .across = {1, 1},
                          .size = {TAPS, TAPS}}};
-    for (int i = 2; i < 4 && turned; i++) {
+    for (int i = 2; i < 4 && transposed; i++) {
         s.params.data += (xpu_addr)(s.params.stride[i] * (TAPS - 1) * (xpu_i64)xpu_dtype_size(dtype));
         s.params.stride[i] = -s.params.stride[i];
     }
@@ -87,11 +87,11 @@ static side side_of_taps(way way, xpu_dtype dtype, const conv_params *p, bool tu
 }
 
 /* A side's planes as [window][channel], or the other way around. */
-static xpu_matrix matrix_of(const side *s, bool turned) {
+static xpu_matrix matrix_of(const side *s, bool transposed) {
     const conv_winograd_params *const q = &s->params;
     return (xpu_matrix){.batch_stride = q->plane,
-                        .row_stride = turned ? q->channel : q->window,
-                        .column_stride = turned ? q->window : q->channel};
+                        .row_stride = transposed ? q->channel : q->window,
+                        .column_stride = transposed ? q->window : q->channel};
 }
 
 static bool serves(int device, xpu_dtype dtype, const conv_params *p) {
@@ -108,49 +108,50 @@ static bool serves(int device, xpu_dtype dtype, const conv_params *p) {
 }
 
 /* False where there are too many windows, or bytes. */
-static bool make_plan(xpu_dtype dtype, sought sought, const conv_params *p, plan *plan) {
-    const xpu_i32 *const tiled = sought == SOUGHT_X ? p->in : p->out;
-    const xpu_u32 tiles[2] = {(xpu_u32)divided_up(tiled[1], STEP), (xpu_u32)divided_up(tiled[2], STEP)};
+static bool make_plan(xpu_dtype dtype, direction direction, const conv_params *p, plan *plan) {
+    const xpu_i32 *const tiled = direction == CONV_BACKWARD_DATA ? p->in : p->out;
+    const xpu_u32 tiles[2] = {(xpu_u32)div_up(tiled[1], STEP), (xpu_u32)div_up(tiled[2], STEP)};
     const int64_t windows = p->batch * tiles[0] * tiles[1];
     if (windows * (p->c > p->k ? p->c : p->k) > MOST_WINDOWS || p->c * p->k > MOST_WINDOWS) return false;
     const xpu_i32 given[2] = {p->padding[1], p->padding[2]}, none[2] = {0, 0};
-    const xpu_i32 turned[2] = {TAPS - 1 - given[0], TAPS - 1 - given[1]};
+    const xpu_i32 transposed[2] = {TAPS - 1 - given[0], TAPS - 1 - given[1]};
 #define OF_IMAGES(way, of, size, channels, padding)                                                          \
     side_of_images(way, p->of, p->of##_stride, p->size, p->batch, p->channels, tiles, padding)
-    const bool of_x = sought == SOUGHT_X, of_w = sought == SOUGHT_W;
-    plan->gathered = of_x ? OF_IMAGES(OF_X, y, out, k, turned) : OF_IMAGES(OF_X, x, in, c, given);
+    const bool of_x = direction == CONV_BACKWARD_DATA, of_w = direction == CONV_BACKWARD_WEIGHT;
+    plan->im2col = of_x ? OF_IMAGES(OF_X, y, out, k, transposed) : OF_IMAGES(OF_X, x, in, c, given);
     plan->other = of_w ? OF_IMAGES(OF_GRAD_Y, y, out, k, none) : side_of_taps(OF_TAPS, dtype, p, of_x);
     plan->result = of_w   ? side_of_taps(TO_TAPS, dtype, p, false)
                    : of_x ? OF_IMAGES(TO_PIXELS, x, in, c, none)
                           : OF_IMAGES(TO_PIXELS, y, out, k, none);
 #undef OF_IMAGES
     if (!of_w) plan->result.params.bias = p->bias, plan->result.params.bias_stride = p->bias_stride;
-    if (plane_bytes(&plan->gathered) + plane_bytes(&plan->other) + plane_bytes(&plan->result) > MOST_BYTES)
+    if (plane_bytes(&plan->im2col) + plane_bytes(&plan->other) + plane_bytes(&plan->result) > MOST_BYTES)
         return false;
 
-    const bool turned_result = !plan->result.channels_fast; /* [channel][window] */
+    const bool transposed_result = !plan->result.channels_fast; /* [channel][window] */
     xpu_gemm_args *const g = &plan->product;
     *g = (xpu_gemm_args){.dtype = XPU_FLOAT32,
                          .batch = PLANES,
                          .alpha = {.dtype = XPU_FLOAT64, .value.f = 1},
-                         .out = matrix_of(&plan->result, turned_result)};
+                         .out = matrix_of(&plan->result, transposed_result)};
     const int64_t channels = of_x ? p->c : p->k;
-    g->m = of_w ? p->k : turned_result ? channels : windows;
-    g->n = of_w ? p->c : turned_result ? windows : channels;
+    g->m = of_w ? p->k : transposed_result ? channels : windows;
+    g->n = of_w ? p->c : transposed_result ? windows : channels;
     g->k = of_w ? windows : of_x ? p->k : p->c;
-    plan->other_first = of_w || turned_result;
-    g->a = of_w            ? matrix_of(&plan->other, true)
-           : turned_result ? matrix_of(&plan->other, of_x)
-                           : matrix_of(&plan->gathered, false);
-    g->b = of_w            ? matrix_of(&plan->gathered, false)
-           : turned_result ? matrix_of(&plan->gathered, true)
-                           : matrix_of(&plan->other, !of_x);
+    plan->other_first = of_w || transposed_result;
+    g->a = of_w                ? matrix_of(&plan->other, true)
+           : transposed_result ? matrix_of(&plan->other, of_x)
+                               : matrix_of(&plan->im2col, false);
+    g->b = of_w                ? matrix_of(&plan->im2col, false)
+           : transposed_result ? matrix_of(&plan->im2col, true)
+                               : matrix_of(&plan->other, !of_x);
     return true;
 }
 
 /* Launches that move bytes. GPUs other than NVIDIA's have half the memory bandwidth per compute unit. */
 static double moved(const xpu_device_properties *properties, int64_t bytes) {
-    return matrix_clocks_moved(properties, properties->vendor_id == XPU_VENDOR_NVIDIA ? bytes : 2 * bytes);
+    return matrix_clocks_of_traffic(properties,
+                                    properties->vendor_id == XPU_VENDOR_NVIDIA ? bytes : 2 * bytes);
 }
 
 /* Of a side's transform, which reads or writes the tensor, and its planes. */
@@ -160,59 +161,56 @@ static double transform_clocks(const xpu_device_properties *properties, xpu_dtyp
     return moved(properties, plane_bytes(s) + pixels * s->params.channels * (int64_t)xpu_dtype_size(dtype));
 }
 
-double conv_winograd_clocks(int device, xpu_dtype dtype, sought sought, const conv_params *p) {
+double conv_winograd_clocks(int device, xpu_dtype dtype, direction direction, const conv_params *p) {
     const xpu_device_properties *properties;
     plan plan;
-    if (!serves(device, dtype, p) || !make_plan(dtype, sought, p, &plan) ||
+    if (!serves(device, dtype, p) || !make_plan(dtype, direction, p, &plan) ||
         xpu_device_get_properties(device, &properties) != XPU_SUCCESS)
         return HUGE_VAL;
     const xpu_gemm_args *g = &plan.product;
     matrix_choice choice = {
-        .device = device, .unit = matrix_fma_of(properties), .a_piece = 16, .b_piece = 16};
+        .device = device, .unit = matrix_fma_of(properties), .a_alignment = 16, .b_alignment = 16};
     const int along_k = (g->a.column_stride == 1) + (g->b.row_stride == 1);
     int64_t slices;
     choice.tile =
         matrix_tile_for(&choice, XPU_FLOAT32, properties, g->batch, g->m, g->n, g->k, along_k, &slices);
     if (choice.tile < 0) return HUGE_VAL;
     /* Products of few channels are as fast as memory. */
-    const double product =
-        fmax(matrix_clocks(&choice, XPU_FLOAT32, properties, g->batch, g->m, g->n, g->k, along_k, slices),
-             moved(properties,
-                   plane_bytes(&plan.gathered) + plane_bytes(&plan.other) + plane_bytes(&plan.result)));
-    return product + transform_clocks(properties, dtype, &plan.gathered) +
+    const double product = fmax(
+        matrix_clocks(&choice, XPU_FLOAT32, properties, g->batch, g->m, g->n, g->k, along_k, slices),
+        moved(properties, plane_bytes(&plan.im2col) + plane_bytes(&plan.other) + plane_bytes(&plan.result)));
+    return product + transform_clocks(properties, dtype, &plan.im2col) +
            transform_clocks(properties, dtype, &plan.other) +
            transform_clocks(properties, dtype, &plan.result);
 }
 
 static xpu_status transform(xpu_stream *stream, xpu_dtype dtype, const side *s) {
     const uint64_t count = (uint64_t)s->params.windows * s->params.channels;
-    const xpu_range range = {.dims = 1,
-                             .groups = {(size_t)divided_up((int64_t)count, 256)},
-                             .local = {256},
-                             .work = count * PLANES};
+    const xpu_range range = {
+        .dims = 1, .groups = {(size_t)div_up((int64_t)count, 256)}, .local = {256}, .work = count * PLANES};
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), dtype, s, &kernel));
     return xpu_launch(stream, kernel, &range, &s->params, sizeof s->params);
 }
 
 static xpu_status run(xpu_stream *stream, xpu_dtype dtype, plan *plan) {
-    XPU_TRY(transform(stream, dtype, &plan->gathered));
+    XPU_TRY(transform(stream, dtype, &plan->im2col));
     XPU_TRY(transform(stream, dtype, &plan->other));
     XPU_TRY(xpu_gemm(stream, &plan->product));
     return transform(stream, dtype, &plan->result);
 }
 
-xpu_status conv_by_winograd(xpu_stream *stream, xpu_dtype dtype, sought sought, const conv_params *p) {
+xpu_status conv_by_winograd(xpu_stream *stream, xpu_dtype dtype, direction direction, const conv_params *p) {
     plan plan;
-    if (!serves(xpu_stream_device(stream), dtype, p) || !make_plan(dtype, sought, p, &plan))
+    if (!serves(xpu_stream_device(stream), dtype, p) || !make_plan(dtype, direction, p, &plan))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "convolution: no transform serves it");
-    const int64_t gathered = plane_bytes(&plan.gathered), other = plane_bytes(&plan.other);
+    const int64_t im2col = plane_bytes(&plan.im2col), other = plane_bytes(&plan.other);
     void *planes;
-    XPU_TRY(xpu_workspace_take(stream, (size_t)(gathered + other + plane_bytes(&plan.result)), &planes));
-    char *const of[] = {planes, (char *)planes + gathered, (char *)planes + gathered + other};
-    plan.gathered.params.planes = XPU_ADDR(of[0]), plan.other.params.planes = XPU_ADDR(of[1]);
+    XPU_TRY(xpu_workspace_take(stream, (size_t)(im2col + other + plane_bytes(&plan.result)), &planes));
+    char *const of[] = {planes, (char *)planes + im2col, (char *)planes + im2col + other};
+    plan.im2col.params.planes = XPU_ADDR(of[0]), plan.other.params.planes = XPU_ADDR(of[1]);
     plan.result.params.planes = XPU_ADDR(of[2]);
     plan.product.a.data = of[plan.other_first], plan.product.b.data = of[!plan.other_first];
     plan.product.out.data = of[2];
-    return workspace_done(planes, run(stream, dtype, &plan));
+    return workspace_release(planes, run(stream, dtype, &plan));
 }

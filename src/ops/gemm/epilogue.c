@@ -31,20 +31,20 @@ static const xpu_pointwise_op combines[] = {
     [XPU_COMBINE_DIV] = XPU_POINTWISE_DIV,
 };
 
-xpu_status ending_check(const char *what, xpu_dtype dtype, const xpu_ending *ending, const void *other) {
+xpu_status post_ops_check(const char *what, xpu_dtype dtype, const xpu_post_ops *ending, const void *other) {
     if ((size_t)ending->epilogue >= sizeof epilogues / sizeof *epilogues)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: no epilogue %d", what, (int)ending->epilogue);
     if ((size_t)ending->combine >= sizeof combines / sizeof *combines)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: no combination %d", what, (int)ending->combine);
     if (ending->combine != XPU_COMBINE_NONE && !other)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: nothing to combine with", what);
-    if (!ending_is_none(ending) && !(dtype >= XPU_FLOAT16 && dtype <= XPU_FLOAT64))
+    if (!post_ops_is_none(ending) && !(dtype >= XPU_FLOAT16 && dtype <= XPU_FLOAT64))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: no epilogue for dtype %s", what, xpu_dtype_name(dtype));
     return XPU_SUCCESS;
 }
 
-ending_params ending_params_of(xpu_dtype dtype, const xpu_ending *ending, const void *other) {
-    ending_params params = {.combine = (xpu_u32)ending->combine, .epilogue = (xpu_u32)ending->epilogue};
+post_ops_params post_ops_params_of(xpu_dtype dtype, const xpu_post_ops *ending, const void *other) {
+    post_ops_params params = {.combine = (xpu_u32)ending->combine, .epilogue = (xpu_u32)ending->epilogue};
     if (params.combine) params.other = XPU_ADDR(other);
     if (ending->epilogue != XPU_EPILOGUE_NONE)
         for (int i = 0; i < 2; i++) {
@@ -56,27 +56,29 @@ ending_params ending_params_of(xpu_dtype dtype, const xpu_ending *ending, const 
     return params;
 }
 
-void ending_spec(kernel_spec *spec, const ending_params *params) {
-    spec_number_if(spec, params->epilogue != XPU_EPILOGUE_NONE, "EPILOGUE", params->epilogue, 8);
-    spec_number_if(spec, params->combine != XPU_COMBINE_NONE, "COMBINE", params->combine, 4);
+void post_ops_spec(kernel_spec *spec, const post_ops_params *params) {
+    spec_int_if(spec, params->epilogue != XPU_EPILOGUE_NONE, "EPILOGUE", params->epilogue, 8);
+    spec_int_if(spec, params->combine != XPU_COMBINE_NONE, "COMBINE", params->combine, 4);
 }
 
-bool leaving_is_byte(xpu_dtype dtype) { return dtype == XPU_INT8 || dtype == XPU_UINT8; }
-bool leaving_takes(xpu_dtype dtype) {
-    return leaving_is_byte(dtype) || dtype == XPU_FLOAT32 || dtype == XPU_FLOAT16 || dtype == XPU_BFLOAT16;
+bool output_quant_is_8bit(xpu_dtype dtype) { return dtype == XPU_INT8 || dtype == XPU_UINT8; }
+bool output_quant_supports(xpu_dtype dtype) {
+    return output_quant_is_8bit(dtype) || dtype == XPU_FLOAT32 || dtype == XPU_FLOAT16 ||
+           dtype == XPU_BFLOAT16;
 }
 
-leaving_params leaving_params_of(const xpu_way_out *way) {
-    if (!way) return (leaving_params){0};
-    return (leaving_params){1.0f / (float)way->scale, (float)way->other_scale, way->zero, way->other_zero};
+output_quant_params output_quant_params_of(const xpu_output_quant *way) {
+    if (!way) return (output_quant_params){0};
+    return (output_quant_params){1.0f / (float)way->scale, (float)way->other_scale, way->zero,
+                                 way->other_zero};
 }
 
 static void side_spec(kernel_spec *spec, const char *name, const char *bytes, xpu_dtype dtype) {
-    spec_pack(spec, name, dtype == XPU_FLOAT32 ? 0 : dtype, 4);
-    spec_follows(spec, name, dtype == XPU_FLOAT32 ? NULL : dtype_token(dtype));
-    spec_follows(spec, bytes, dtype == XPU_INT8 ? "127" : dtype == XPU_UINT8 ? "255" : NULL);
+    spec_key_only(spec, name, dtype == XPU_FLOAT32 ? 0 : dtype, 4);
+    spec_option(spec, name, dtype == XPU_FLOAT32 ? NULL : dtype_token(dtype));
+    spec_option(spec, bytes, dtype == XPU_INT8 ? "127" : dtype == XPU_UINT8 ? "255" : NULL);
 }
-void leaving_spec(kernel_spec *spec, const xpu_way_out *way) {
+void output_quant_spec(kernel_spec *spec, const xpu_output_quant *way) {
     side_spec(spec, "OUT_T=", "OUT_BYTES=", way ? way->dtype : XPU_FLOAT32);
     side_spec(spec, "OTHER_T=", "OTHER_BYTES=", way ? way->other_dtype : XPU_FLOAT32);
 }
@@ -90,7 +92,7 @@ static xpu_status combine(xpu_stream *stream, xpu_combine how, xpu_iter iter) {
     return xpu_pointwise(stream, combines[how], iter.operand[0].dtype, &iter, &one, scalars);
 }
 
-static xpu_status activate(xpu_stream *stream, const xpu_ending *ending, xpu_iter iter) {
+static xpu_status activate(xpu_stream *stream, const xpu_post_ops *ending, xpu_iter iter) {
     const struct pass *pass = &epilogues[ending->epilogue];
     xpu_scalar scalars[3];
     for (int i = 0; i < 3; i++)
@@ -99,9 +101,9 @@ static xpu_status activate(xpu_stream *stream, const xpu_ending *ending, xpu_ite
     return xpu_pointwise(stream, pass->op, iter.operand[0].dtype, &iter, scalars, pass->scalars);
 }
 
-xpu_status xpu_ending_apply(xpu_stream *stream, const xpu_ending *ending, const xpu_tensor *other,
-                            const xpu_tensor *x) {
-    XPU_TRY(ending_check("epilogue", x->dtype, ending, other ? other->data : NULL));
+xpu_status xpu_post_ops_apply(xpu_stream *stream, const xpu_post_ops *ending, const xpu_tensor *other,
+                              const xpu_tensor *x) {
+    XPU_TRY(post_ops_check("epilogue", x->dtype, ending, other ? other->data : NULL));
     if (x->dims > XPU_MAX_DIMS)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "epilogue: more than %d dimensions", XPU_MAX_DIMS);
     const xpu_tensor *const with = ending->combine == XPU_COMBINE_NONE ? x : other;

@@ -4,35 +4,36 @@
 #include "ops/gemm/epilogue.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/gemm/host_provider.h"
-#include "ops/team.h"
+#include "ops/row_group.h"
 
 xpu_status gemm_check(const xpu_gemm_args *args, const xpu_device_properties *properties) {
     XPU_TRY(product_check_dtype(properties, args->dtype, "matrix product", false));
     if (args->batch < 0 || args->m < 0 || args->n < 0 || args->k < 0)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "matrix product: a size is negative");
-    const xpu_ending ending = gemm_ending_of(args);
-    return ending_check("matrix product", args->dtype, &ending, args->other.data);
+    const xpu_post_ops ending = gemm_post_ops_of(args);
+    return post_ops_check("matrix product", args->dtype, &ending, args->other.data);
 }
 
 /* Few rows times a large matrix are bound by memory, and host BLAS libraries are several times slower than
  * that: gemm_skinny reads whole columns by one subgroup. Exceptions: oneDNN multiplies bf16 by instructions
  * that OpenCL C lacks, and small matrices are in the cache. `args` receives the problem with the longer side
  * across. */
-static bool is_thin(const xpu_device_properties *properties, const xpu_gemm_args *given, gemm_problem *args) {
+static bool is_skinny(const xpu_device_properties *properties, const xpu_gemm_args *given,
+                      gemm_problem *args) {
     const xpu_dtype dtype = given->dtype;
     const int64_t longer = given->m > given->n ? given->m : given->n;
-    if (longer * given->k < TUNED(true, THIN_ELEMENTS)) return false; /* before half of its time is spent */
+    if (longer * given->k < TUNED(true, SKINNY_ELEMENTS)) return false; /* before half of its time is spent */
     *args = gemm_problem_of(given);
     if (args->n < args->m) gemm_transpose(args);
-    const int64_t rows = dtype == XPU_BFLOAT16 ? TUNED(true, THIN_ROWS_BF16) : TUNED(true, THIN_ROWS);
+    const int64_t rows = dtype == XPU_BFLOAT16 ? TUNED(true, SKINNY_ROWS_BF16) : TUNED(true, SKINNY_ROWS);
     return (dtype == XPU_FLOAT32 || dtype == XPU_FLOAT16 || dtype == XPU_BFLOAT16) && args->m <= rows &&
            args->n >= 16 && args->a.column_stride == 1 && args->b.row_stride == 1 &&
-           properties->type == XPU_DEVICE_CPU && team_for(properties, args->k).subgroup;
+           properties->type == XPU_DEVICE_CPU && row_group_for(properties, args->k).subgroup;
 }
 
 static xpu_status thin(xpu_stream *stream, const gemm_problem *args) {
-    gemm_choice choice = {.kernel = KERNEL_THIN, .rows = args->m > 2 ? 4 : (int)args->m};
-    choice.streams = args->k * choice.rows <= TUNED(true, THIN_STREAMED) ? 1 : 4;
+    gemm_choice choice = {.kernel = KERNEL_SKINNY, .rows = args->m > 2 ? 4 : (int)args->m};
+    choice.streams = args->k * choice.rows <= TUNED(true, SKINNY_STREAMED) ? 1 : 4;
     const int64_t columns = 16 / choice.rows;
     xpu_kernel *kernel;
     XPU_TRY(gemm_kernel_of(xpu_stream_device(stream), args, choice, &kernel));
@@ -46,10 +47,10 @@ static xpu_status thin(xpu_stream *stream, const gemm_problem *args) {
 
 /* gemm_host: fp32 and half precision on CPUs without a BLAS. Very few rows don't pay for packing B. */
 enum { HOST_COLUMNS = 32, HOST_BAND = 96, HOST_LOCAL = 80 << 10 }; /* of a group: kernels/gemm/gemm_host.h */
-static bool is_for_host(const xpu_device_properties *properties, const gemm_problem *args) {
+static bool suits_host_kernel(const xpu_device_properties *properties, const gemm_problem *args) {
     const bool halves = args->operand == XPU_FLOAT16 || args->operand == XPU_BFLOAT16;
     if (halves && (args->dtype != args->operand || properties->local_mem_size < HOST_LOCAL)) return false;
-    return plans_for_processor(properties) && (halves || args->operand == XPU_FLOAT32) && !args->lines &&
+    return uses_cpu_policy(properties) && (halves || args->operand == XPU_FLOAT32) && !args->lines &&
            !args->after.a.data && !args->after.b.data && !args->after.way && args->m >= 4 && args->n >= 16 &&
            args->k >= 8;
 }
@@ -57,15 +58,15 @@ static bool is_for_host(const xpu_device_properties *properties, const gemm_prob
 static xpu_status multiply_on_host(xpu_stream *stream, const xpu_device_properties *properties,
                                    const gemm_problem *args) {
     gemm_choice choice = {.kernel = KERNEL_HOST,
-                          .a_k_fast = args->a.column_stride == 1,
-                          .b_k_fast = args->b.row_stride == 1 && args->b.column_stride != 1};
+                          .a_k_major = args->a.column_stride == 1,
+                          .b_k_major = args->b.row_stride == 1 && args->b.column_stride != 1};
     choice.rows = host_rows_of(args->m);
     /* Several groups per core if there are enough rows; a group packs its columns of B for all of its rows.
      */
     const groups_shape shape = gemm_shape_of_groups(args);
-    const int64_t across = divided_up(shape.n, HOST_COLUMNS) * args->batch;
-    const int64_t bands = divided_up(4 * (int64_t)properties->max_compute_units, across);
-    int64_t band = rounded_up(divided_up(shape.m, bands), choice.rows);
+    const int64_t across = div_up(shape.n, HOST_COLUMNS) * args->batch;
+    const int64_t bands = div_up(4 * (int64_t)properties->max_compute_units, across);
+    int64_t band = align_up(div_up(shape.m, bands), choice.rows);
     if (band > HOST_BAND) band = HOST_BAND / choice.rows * choice.rows;
     xpu_kernel *kernel;
     XPU_TRY(gemm_kernel_of(xpu_stream_device(stream), args, choice, &kernel));
@@ -98,21 +99,22 @@ static xpu_status compute(xpu_stream *stream, const xpu_device_properties *prope
     const matrix_unit dot = matrix_dot_of(properties, args.operand, &plain_dot);
     if (unit == MATRIX_UNIT_NONE && dot == MATRIX_UNIT_NONE &&
         matrix_fma_of(properties) == MATRIX_UNIT_NONE) {
-        if (is_for_host(properties, &args)) return multiply_on_host(stream, properties, &args);
-        gemm_problem turned = args; /* few columns are few rows of the transpose */
-        gemm_transpose(&turned);
-        if (is_for_host(properties, &turned)) return multiply_on_host(stream, properties, &turned);
+        if (suits_host_kernel(properties, &args)) return multiply_on_host(stream, properties, &args);
+        gemm_problem transposed = args; /* few columns are few rows of the transpose */
+        gemm_transpose(&transposed);
+        if (suits_host_kernel(properties, &transposed))
+            return multiply_on_host(stream, properties, &transposed);
     }
     gemm_operand sides[2] = {{0}};
     xpu_status status = gemm_pack(stream, properties, &args, unit ? unit : dot, sides);
     if (status == XPU_SUCCESS) status = multiply(stream, properties, args, unit, emulated);
-    for (int i = 0; i < 2; i++) status = workspace_done(sides[i].workspace, status);
+    for (int i = 0; i < 2; i++) status = workspace_release(sides[i].workspace, status);
     return status;
 }
 
 /* Computes the product by the host's BLAS; post-ops are a separate pass. */
-static xpu_status gemm_by_host(xpu_stream *stream, const xpu_gemm_args *args, const xpu_ending *ending) {
-    if (ending_is_none(ending)) return host_gemm(stream, args);
+static xpu_status gemm_by_host(xpu_stream *stream, const xpu_gemm_args *args, const xpu_post_ops *ending) {
+    if (post_ops_is_none(ending)) return host_gemm(stream, args);
     if (ending->combine != XPU_COMBINE_NONE && args->other.data == args->out.data)
         return XPU_ERROR_NOT_SUPPORTED; /* which the product would write over */
     xpu_gemm_args bare = *args;
@@ -127,17 +129,17 @@ static xpu_status gemm_by_host(xpu_stream *stream, const xpu_gemm_args *args, co
         stride[i][2] = m[i]->column_stride;
         tensor[i] = (xpu_tensor){m[i]->data, args->dtype, 3, size, stride[i]};
     }
-    return xpu_ending_apply(stream, ending, &tensor[1], &tensor[0]);
+    return xpu_post_ops_apply(stream, ending, &tensor[1], &tensor[0]);
 }
 
 static xpu_status gemm(xpu_stream *stream, const xpu_gemm_args *given, bool tf32) {
     if (given->batch == 0 || given->m == 0 || given->n == 0) return XPU_SUCCESS;
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
-    const xpu_ending ending = gemm_ending_of(given);
-    XPU_TRY(ending_check("matrix product", given->dtype, &ending, given->other.data));
+    const xpu_post_ops ending = gemm_post_ops_of(given);
+    XPU_TRY(post_ops_check("matrix product", given->dtype, &ending, given->other.data));
     gemm_problem rows;
-    if (is_thin(properties, given, &rows)) return thin(stream, &rows);
+    if (is_skinny(properties, given, &rows)) return thin(stream, &rows);
     const xpu_status by_host = gemm_by_host(stream, given, &ending);
     if (by_host != XPU_ERROR_NOT_SUPPORTED) return by_host;
 
@@ -176,7 +178,7 @@ xpu_gemm_args gemm_grouped_args(const xpu_gemm_args *args, xpu_grouped grouped) 
 
 xpu_status gemm_grouped(xpu_stream *stream, const xpu_device_properties *properties,
                         const xpu_gemm_args *args, xpu_grouped grouped, const int32_t *ends,
-                        const gemm_after *after) {
+                        const gemm_post_process *after) {
     if (args->batch == 0 || args->m == 0 || args->n == 0) return XPU_SUCCESS;
     gemm_problem p = gemm_problem_of(args);
     p.grouped = grouped, p.ends = ends;
@@ -196,7 +198,7 @@ xpu_status xpu_gemm_grouped(xpu_stream *stream, const xpu_gemm_args *given, xpu_
                : by_host;
 }
 
-xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const char **unit) {
+xpu_status xpu_gemm_engine(int device, xpu_dtype dtype, bool tf32, const char **unit) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if ((unsigned)dtype >= XPU_DTYPE_COUNT)
@@ -212,27 +214,28 @@ xpu_status xpu_gemm_unit(int device, xpu_dtype dtype, bool tf32, const char **un
     return XPU_SUCCESS;
 }
 
-bool gemm_scale_of_lines(const xpu_quantized *q, bool is_left, int64_t k, line_scale *scale) {
+bool gemm_vector_scale_of(const xpu_quant_params *q, bool is_left, int64_t k, vector_scale *scale) {
     const int64_t across = is_left ? q->group_rows : q->group_columns;
     const int64_t along = is_left ? q->group_columns : q->group_rows;
-    *scale = (line_scale){NULL, XPU_FLOAT32, 0, 0};
-    if (q->whole_scale) return false;
+    *scale = (vector_scale){NULL, XPU_FLOAT32, 0, 0};
+    if (q->global_scale) return false;
     if (!q->scale) return true;
     const int64_t stride = is_left ? q->scale_row_stride : q->scale_column_stride;
-    *scale = (line_scale){q->scale, q->scale_dtype, q->scale_batch_stride, across ? stride : 0};
+    *scale = (vector_scale){q->scale, q->scale_dtype, q->scale_batch_stride, across ? stride : 0};
     const bool is_known =
         q->scale_dtype == XPU_FLOAT32 || q->scale_dtype == XPU_BFLOAT16 || q->scale_dtype == XPU_FLOAT16;
-    return is_known && !q->scale_is_tiled && (along == 0 || along >= k) && across <= 1;
+    return is_known && !q->scale_is_swizzled && (along == 0 || along >= k) && across <= 1;
 }
 
 /* int8 with a scale for each line, or for all of them, and none where results are integers. */
-static bool is_bytes(const xpu_quantized *q, bool is_left, int64_t k, bool is_scaled, line_scale *scale) {
-    return q->dtype == XPU_INT8 && !q->zero && !q->middle && (q->scale != NULL) == is_scaled &&
-           gemm_scale_of_lines(q, is_left, k, scale);
+static bool is_bytes(const xpu_quant_params *q, bool is_left, int64_t k, bool is_scaled,
+                     vector_scale *scale) {
+    return q->dtype == XPU_INT8 && !q->zero && !q->zero_offset && (q->scale != NULL) == is_scaled &&
+           gemm_vector_scale_of(q, is_left, k, scale);
 }
 
-bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_args *args,
-                     const xpu_quantized *a, const xpu_quantized *b, gemm_after *after) {
+bool gemm_supports_int8(const xpu_device_properties *properties, const xpu_gemm_args *args,
+                        const xpu_quant_params *a, const xpu_quant_params *b, gemm_post_process *after) {
     bool emulated = false;
     const bool is_scaled = args->dtype != XPU_INT32;
     return a && b && is_bytes(a, true, args->k, is_scaled, &after->a) &&
@@ -242,7 +245,7 @@ bool gemm_takes_int8(const xpu_device_properties *properties, const xpu_gemm_arg
 }
 
 xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
-                     const gemm_after *after) {
+                     const gemm_post_process *after) {
     gemm_problem args = gemm_problem_of(given);
     args.operand = XPU_INT8, args.after = *after;
     return compute(stream, properties, &args, false);
@@ -253,19 +256,19 @@ xpu_status gemm_int8(xpu_stream *stream, const xpu_device_properties *properties
 static bool plan_bytes(int device, matrix_unit unit, bool emulated, const xpu_device_properties *properties,
                        gemm_problem *args, gemm_plan *plan) {
     gemm_problem p = *args;
-    gemm_after *after = &p.after;
+    gemm_post_process *after = &p.after;
     const bool as_such = unit == MATRIX_UNIT_XMX || unit == MATRIX_UNIT_XMX8;
-    if (p.a_unsigned && !as_such) after->less_a.plus -= 128;
-    after->is_lessened = after->less_a.data || after->less_a.plus != 0;
-    if ((after->is_lessened && !after->less_b.data) ||
+    if (p.a_unsigned && !as_such) after->compensation_a.plus -= 128;
+    after->is_compensated = after->compensation_a.data || after->compensation_a.plus != 0;
+    if ((after->is_compensated && !after->compensation_b.data) ||
         !gemm_plan_unit(device, unit, emulated, properties, &p, plan))
         return false;
     *args = p;
     return true;
 }
 
-bool gemm_try_bytes(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
-                    bool a_unsigned, const gemm_after *after, xpu_status *status) {
+bool gemm_try_int8(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
+                   bool a_unsigned, const gemm_post_process *after, xpu_status *status) {
     const int device = xpu_stream_device(stream);
     bool emulated = false, plain_dot = false;
     const matrix_unit unit = matrix_unit_for(properties, XPU_INT8, false, &emulated);
@@ -282,13 +285,13 @@ bool gemm_try_bytes(xpu_stream *stream, const xpu_device_properties *properties,
                                    plan_bytes(device, dot, plain_dot, properties, &args, &plan));
     if (is_planned) *status = gemm_launch(stream, &args, &plan);
     const bool is_over = is_planned || *status != XPU_SUCCESS;
-    for (int i = 0; i < 2; i++) *status = workspace_done(sides[i].workspace, *status);
+    for (int i = 0; i < 2; i++) *status = workspace_release(sides[i].workspace, *status);
     return is_over;
 }
 
-bool gemm_try_lines(xpu_stream *stream, const xpu_device_properties *properties, const xpu_gemm_args *given,
-                    const int32_t *ends, const quantized_operand *b, const gemm_after *after,
-                    xpu_status *status) {
+bool gemm_try_dequant_on_the_fly(xpu_stream *stream, const xpu_device_properties *properties,
+                                 const xpu_gemm_args *given, const int32_t *ends, const quantized_operand *b,
+                                 const gemm_post_process *after, xpu_status *status) {
     gemm_problem args = gemm_problem_of(given);
     args.after = *after, args.lines = b;
     if (ends) args.grouped = XPU_GROUPED_ROWS, args.ends = ends;
@@ -311,8 +314,8 @@ static xpu_status sums_by_host(xpu_stream *stream, const gemm_problem *args) {
     if (!is_wide && (args->operand != XPU_FLOAT32 || !xpu_host_provider_active(device)))
         return XPU_ERROR_NOT_SUPPORTED;
     const int neighbors = (args->out.column_stride == 1) | (args->c.column_stride == 1) << 1 |
-                           (args->other.column_stride == 1) << 2 | (args->after.b.line == 1) << 3;
-    const gemm_choice choice = {.kernel = KERNEL_ROWS, .neighbors = neighbors};
+                          (args->other.column_stride == 1) << 2 | (args->after.b.line == 1) << 3;
+    const gemm_choice choice = {.kernel = KERNEL_EPILOGUE, .neighbors = neighbors};
     XPU_TRY(gemm_kernel_of(device, args, choice, &finish));
     XPU_TRY(xpu_workspace_take(stream, (size_t)results * sizeof(float), &sums));
     const xpu_gemm_args bare = {.dtype = args->operand,
@@ -328,15 +331,15 @@ static xpu_status sums_by_host(xpu_stream *stream, const gemm_problem *args) {
     gemm_params params = gemm_params_for(args);
     params.partial = XPU_ADDR(sums), params.slices = 1, params.slice = args->k;
     const xpu_range range = {.dims = 1,
-                             .groups = {(size_t)(args->batch * m * divided_up(n, GEMM_ROW_SPAN))},
-                             .local = {GEMM_ROW_LANES},
+                             .groups = {(size_t)(args->batch * m * div_up(n, GEMM_EPILOGUE_SPAN))},
+                             .local = {GEMM_EPILOGUE_LANES},
                              .work = (uint64_t)results};
     if (status == XPU_SUCCESS) status = xpu_launch(stream, finish, &range, &params, sizeof params);
-    return workspace_done(sums, status);
+    return workspace_release(sums, status);
 }
 
 xpu_status gemm_scaled(xpu_stream *stream, const xpu_device_properties *properties,
-                       const xpu_gemm_args *given, xpu_dtype operand, const gemm_after *after) {
+                       const xpu_gemm_args *given, xpu_dtype operand, const gemm_post_process *after) {
     gemm_problem args = gemm_problem_of(given);
     args.operand = operand, args.after = *after;
     const xpu_status by_host = sums_by_host(stream, &args);

@@ -24,36 +24,37 @@ gemm_operand gemm_right_of(gemm_problem *args) {
                           .is_cut = {args->grouped == XPU_GROUPED_COLUMNS, args->grouped == XPU_GROUPED_K}};
 }
 
-static bool reads_well(matrix_unit unit, const matrix_lines *lines, bool k_fast, int64_t length,
+static bool reads_well(matrix_unit unit, const strided_view *lines, bool k_major, int64_t length,
                        int64_t count, xpu_dtype dtype) {
     const int quad = 4 * (int)xpu_dtype_size(dtype);
     if (unit == MATRIX_UNIT_XMX8)
-        return k_fast && gemm_is_near(lines, dtype) && matrix_alignment(lines, dtype) == 16;
+        return k_major && gemm_offsets_fit_32bit(lines, dtype) && matrix_alignment(lines, dtype) == 16;
     if (unit == MATRIX_UNIT_DOT)
-        return k_fast && gemm_is_near(lines, dtype) && matrix_alignment(lines, dtype) >= 4;
+        return k_major && gemm_offsets_fit_32bit(lines, dtype) && matrix_alignment(lines, dtype) >= 4;
     if (unit == MATRIX_UNIT_XMX) return matrix_reads_blocks(lines, length, count, dtype);
     if (unit == MATRIX_UNIT_FMA)
-        return gemm_is_near(lines, dtype) && matrix_alignment(lines, dtype) >= (quad < 16 ? quad : 16);
+        return gemm_offsets_fit_32bit(lines, dtype) &&
+               matrix_alignment(lines, dtype) >= (quad < 16 ? quad : 16);
     return matrix_alignment(lines, dtype) == 16;
 }
 
 static bool is_ready(matrix_unit unit, const gemm_operand *o, xpu_dtype dtype) {
-    matrix_lines lines;
-    bool k_fast;
-    return gemm_find_lines(o->matrix, *o->stride, *o->k_stride, &k_fast, &lines) && !o->is_cut[k_fast] &&
-           reads_well(unit, &lines, k_fast, k_fast ? o->k : o->count, k_fast ? o->count : o->k, dtype);
+    strided_view lines;
+    bool k_major;
+    return gemm_find_layout(o->matrix, *o->stride, *o->k_stride, &k_major, &lines) && !o->is_cut[k_major] &&
+           reads_well(unit, &lines, k_major, k_major ? o->k : o->count, k_major ? o->count : o->k, dtype);
 }
 
 /* Lines along k, or across it, that begin at multiples of 64 bytes. */
-static matrix_lines packed_lines(const gemm_operand *o, bool k_fast, xpu_dtype dtype) {
+static strided_view packed_lines(const gemm_operand *o, bool k_major, xpu_dtype dtype) {
     const int64_t line = 64 / (int64_t)xpu_dtype_size(dtype);
-    const int64_t length = rounded_up(k_fast ? o->k : o->count, line), count = k_fast ? o->count : o->k;
-    return (matrix_lines){NULL, 1, length, o->matrix->batch_stride == 0 ? 0 : length * count};
+    const int64_t length = align_up(k_major ? o->k : o->count, line), count = k_major ? o->count : o->k;
+    return (strided_view){NULL, 1, length, o->matrix->batch_stride == 0 ? 0 : length * count};
 }
-static bool can_pack(matrix_unit unit, const gemm_operand *o, bool k_fast, xpu_dtype dtype) {
-    const matrix_lines lines = packed_lines(o, k_fast, dtype);
-    return !o->is_cut[k_fast] &&
-           reads_well(unit, &lines, k_fast, k_fast ? o->k : o->count, k_fast ? o->count : o->k, dtype);
+static bool can_pack(matrix_unit unit, const gemm_operand *o, bool k_major, xpu_dtype dtype) {
+    const strided_view lines = packed_lines(o, k_major, dtype);
+    return !o->is_cut[k_major] &&
+           reads_well(unit, &lines, k_major, k_major ? o->k : o->count, k_major ? o->count : o->k, dtype);
 }
 
 xpu_status gemm_copy(xpu_stream *stream, const xpu_matrix *to, xpu_dtype to_dtype, const xpu_matrix *from,
@@ -75,19 +76,19 @@ xpu_status gemm_copy(xpu_stream *stream, const xpu_matrix *to, xpu_dtype to_dtyp
     return xpu_copy(stream, &iter);
 }
 
-static xpu_status pack(xpu_stream *stream, gemm_operand *o, bool k_fast, xpu_dtype dtype) {
-    const matrix_lines lines = packed_lines(o, k_fast, dtype);
-    const int64_t count = k_fast ? o->count : o->k, batch = lines.batch == 0 ? 1 : o->batch;
+static xpu_status pack(xpu_stream *stream, gemm_operand *o, bool k_major, xpu_dtype dtype) {
+    const strided_view lines = packed_lines(o, k_major, dtype);
+    const int64_t count = k_major ? o->count : o->k, batch = lines.batch == 0 ? 1 : o->batch;
     const size_t numbers = (size_t)(lines.across * count * batch);
     XPU_TRY(xpu_workspace_take(stream, numbers * xpu_dtype_size(dtype), &o->workspace));
     const xpu_matrix to = {o->workspace, lines.batch, lines.across, 1};
-    const xpu_matrix from = {o->matrix->data, o->matrix->batch_stride, k_fast ? *o->stride : *o->k_stride,
-                             k_fast ? *o->k_stride : *o->stride};
-    XPU_TRY(gemm_copy(stream, &to, dtype, &from, dtype, batch, count, k_fast ? o->k : o->count));
+    const xpu_matrix from = {o->matrix->data, o->matrix->batch_stride, k_major ? *o->stride : *o->k_stride,
+                             k_major ? *o->k_stride : *o->stride};
+    XPU_TRY(gemm_copy(stream, &to, dtype, &from, dtype, batch, count, k_major ? o->k : o->count));
     o->matrix->data = o->workspace;
     o->matrix->batch_stride = lines.batch;
-    *(k_fast ? o->k_stride : o->stride) = 1;
-    *(k_fast ? o->stride : o->k_stride) = lines.across;
+    *(k_major ? o->k_stride : o->stride) = 1;
+    *(k_major ? o->stride : o->k_stride) = lines.across;
     return XPU_SUCCESS;
 }
 
@@ -106,20 +107,20 @@ xpu_status gemm_pack(xpu_stream *stream, const xpu_device_properties *properties
     if (args->m == 1 || args->n == 1 || args->k < 2) return XPU_SUCCESS;
     if (args->batch == 1) args->a.batch_stride = args->b.batch_stride = 0;
     sides[0] = gemm_left_of(args), sides[1] = gemm_right_of(args);
-    bool k_fast[2], ready[2];
+    bool k_major[2], ready[2];
     for (;;) {
         bool can = unit != MATRIX_UNIT_NONE, along = unit != MATRIX_UNIT_XMX || xpu_dtype_size(dtype) == 2;
         for (int i = 0; i < 2; i++) {
             gemm_operand *o = &sides[i];
             ready[i] = is_ready(unit, o, dtype);
-            k_fast[i] = *o->k_stride <= *o->stride;
-            if (!ready[i] && !can_pack(unit, o, k_fast[i], dtype)) k_fast[i] = !k_fast[i];
-            can = can && (ready[i] || can_pack(unit, o, k_fast[i], dtype));
-            along = along || (ready[i] ? *o->k_stride == 1 : k_fast[i]);
+            k_major[i] = *o->k_stride <= *o->stride;
+            if (!ready[i] && !can_pack(unit, o, k_major[i], dtype)) k_major[i] = !k_major[i];
+            can = can && (ready[i] || can_pack(unit, o, k_major[i], dtype));
+            along = along || (ready[i] ? *o->k_stride == 1 : k_major[i]);
         }
         if (can && !along) { /* except in half precision, XMX needs one K-major operand */
             can = can_pack(unit, &sides[0], true, dtype);
-            ready[0] = false, k_fast[0] = true;
+            ready[0] = false, k_major[0] = true;
         }
         if (can) break;
         const matrix_unit other = matrix_fma_of(properties);
@@ -131,6 +132,6 @@ xpu_status gemm_pack(xpu_stream *stream, const xpu_device_properties *properties
         ready[i] = ready[i] || !is_worth(args, unit, has_lines, from);
     }
     for (int i = 0; i < 2; i++)
-        if (!ready[i]) XPU_TRY(pack(stream, &sides[i], k_fast[i], dtype));
+        if (!ready[i]) XPU_TRY(pack(stream, &sides[i], k_major[i], dtype));
     return XPU_SUCCESS;
 }

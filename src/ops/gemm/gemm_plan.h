@@ -3,27 +3,27 @@
 #define OPS_GEMM_PLAN_H
 
 #include "ops/gemm/gemm.h"
-#include "ops/gemm/gemm_joined.h"
+#include "ops/gemm/gemm_fused.h"
 #include "ops/gemm/matrix.h"
 #include "ops/gemm/product.h"
 
 /* One product: xpu_gemm_args, and properties of operands that are narrower than the result. */
 typedef struct gemm_problem {
     xpu_dtype dtype, operand; /* of C and the result; of A and B */
-    xpu_ending ending;
+    xpu_post_ops ending;
     bool conjugate_a, conjugate_b;
     int64_t batch, m, n, k;
     xpu_matrix a, b, c, out, other;
     xpu_scalar alpha, beta;
     bool a_unsigned, b_unsigned; /* operand: int8 */
-    gemm_after after;
+    gemm_post_process after;
     const quantized_operand *lines; /* B, where it is quantized */
-    joined_form joined;
+    fused_form fused;
     xpu_grouped grouped; /* 0: all of the batch are alike */
     const int32_t *ends; /* of groups */
 } gemm_problem;
 
-xpu_ending gemm_ending_of(const xpu_gemm_args *args);
+xpu_post_ops gemm_post_ops_of(const xpu_gemm_args *args);
 gemm_problem gemm_problem_of(const xpu_gemm_args *args);
 /* Rewrites the problem as the transposed product with the same result. */
 void gemm_transpose(gemm_problem *args);
@@ -42,26 +42,26 @@ typedef enum gemm_kernel {
     KERNEL_TILES,
     KERNEL_HOST,
     KERNEL_MATRIX,
-    KERNEL_ROW,
-    KERNEL_THIN,
-    KERNEL_VECTOR,
+    KERNEL_GEMV_PORTABLE,
+    KERNEL_SKINNY,
+    KERNEL_GEMV,
     KERNEL_FINISH,
-    KERNEL_ROWS
+    KERNEL_EPILOGUE
 } gemm_kernel;
 
 typedef struct gemm_choice {
     gemm_kernel kernel;
     tile_shape tile;
     matrix_choice matrix;
-    bool a_k_fast, b_k_fast, sliced;
+    bool a_k_major, b_k_major, sliced;
     int rows, streams; /* KERNEL_SKINNY: rows of A and columns of B at once; KERNEL_HOST: rows;
                         * KERNEL_FINISH: work-items per element */
-    int out_piece, c_piece,
-        other_piece; /* KERNEL_MATRIX: contiguous bytes that are stored or loaded at a time, or 0 */
+    int out_vector_bytes, c_vector_bytes,
+        other_vector_bytes; /* KERNEL_MATRIX: contiguous bytes that are stored or loaded at a time, or 0 */
     bool has_c;
-    int lanes, teams, columns; /* KERNEL_VECTOR */
+    int lanes, subgroups, columns; /* KERNEL_GEMV */
     bool a_whole;
-    int neighbors; /* KERNEL_ROWS */
+    int neighbors; /* KERNEL_EPILOGUE */
 } gemm_choice;
 
 /* Finds or builds the kernel. */
@@ -86,10 +86,10 @@ void gemm_plan_plain(const xpu_device_properties *properties, gemm_problem *args
 xpu_status gemm_launch(xpu_stream *stream, const gemm_problem *args, gemm_plan *plan);
 
 /* Describes an operand by its contiguous dimension: k, or its rows or columns. */
-bool gemm_find_lines(const xpu_matrix *matrix, int64_t x_stride, int64_t k_stride, bool *k_fast,
-                     matrix_lines *lines);
+bool gemm_find_layout(const xpu_matrix *matrix, int64_t x_stride, int64_t k_stride, bool *k_major,
+                      strided_view *lines);
 /* Do byte offsets within a tile fit 32 bits? */
-bool gemm_is_near(const matrix_lines *lines, xpu_dtype dtype);
+bool gemm_offsets_fit_32bit(const strided_view *lines, xpu_dtype dtype);
 
 /* --- packing (gemm_pack.c) --- */
 

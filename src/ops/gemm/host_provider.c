@@ -77,10 +77,12 @@ static int wide_accesses(const void *of, xpu_access *accesses) {
     return add_matrices(of, XPU_FLOAT32, accesses);
 }
 
-static xpu_status call_wide(xpu_stream *stream, const void *args) { return table.gemm_wide(stream, args); }
+static xpu_status call_wide(xpu_stream *stream, const void *args) {
+    return table.gemm_f32_output(stream, args);
+}
 
 xpu_status host_gemm_wide(xpu_stream *stream, const xpu_gemm_args *args) {
-    if (!xpu_host_provider_active(xpu_stream_device(stream)) || !table.gemm_wide)
+    if (!xpu_host_provider_active(xpu_stream_device(stream)) || !table.gemm_f32_output)
         return XPU_ERROR_NOT_SUPPORTED;
     return xpu_host_call(stream, "wide gemm of the host", call_wide, args, sizeof *args, wide_accesses);
 }
@@ -96,7 +98,7 @@ static bool has_fast_bfloat16(void) {
 }
 
 bool host_has_fast_wide(int device) {
-    return xpu_host_provider_active(device) && table.gemm_wide && has_fast_bfloat16();
+    return xpu_host_provider_active(device) && table.gemm_f32_output && has_fast_bfloat16();
 }
 
 /* One group after the other. */

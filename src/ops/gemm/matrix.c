@@ -9,8 +9,8 @@
 #include "xpu/ops/tiles.h"
 
 static const matrix_tile table[] = {
-#define X(unit, m, n, k, teams_m, teams_n, stages, together, ...)                                            \
-    {MATRIX_UNIT_##unit, m, n, k, teams_m, teams_n, stages, together, {__VA_ARGS__}},
+#define X(unit, m, n, k, subgroups_m, subgroups_n, stages, occupancy, ...)                                   \
+    {MATRIX_UNIT_##unit, m, n, k, subgroups_m, subgroups_n, stages, occupancy, {__VA_ARGS__}},
 #include "core/matrix.def"
 #undef X
 };
@@ -19,15 +19,16 @@ enum { TILES = sizeof table / sizeof *table };
 /* The same tiles with twice the height and half the width: XMX with 16 lanes uses the largest ones for
  * quantized B, so that a dequantized element serves more rows. */
 static const matrix_tile tall[] = {
-#define X(unit, m, n, k, teams_m, teams_n, stages, together, ...)                                            \
-    {MATRIX_UNIT_##unit, 2 * (m), (n) / 2, k, 2 * (teams_m), (teams_n) / 2, stages, together, {__VA_ARGS__}},
+#define X(unit, m, n, k, subgroups_m, subgroups_n, stages, occupancy, ...)                                   \
+    {MATRIX_UNIT_##unit, 2 * (m),      (n) / 2, k, 2 * (subgroups_m), (subgroups_n) / 2, stages,             \
+     occupancy,          {__VA_ARGS__}},
 #include "core/matrix.def"
 #undef X
 };
 /* Teams of a group that make numbers for each other, and the local memory for these
- * (kernels/gemm/gemm_octets.h). */
+ * (kernels/gemm/gemm_xmx_dequant.h). */
 enum { SHARING = 32, SHARED_BYTES = 2 * SHARING << 10 };
-static int teams_of(const matrix_tile *t) { return t->teams_m * t->teams_n; }
+static int subgroups_of(const matrix_tile *t) { return t->subgroups_m * t->subgroups_n; }
 
 /* The unit that the environment wants, or none. */
 static matrix_unit wanted(void) {
@@ -120,14 +121,14 @@ const char *matrix_unit_text(matrix_unit unit, xpu_dtype dtype, bool emulated) {
     return "plain kernels";
 }
 
-int matrix_alignment(const matrix_lines *lines, xpu_dtype dtype) {
+int matrix_alignment(const strided_view *lines, xpu_dtype dtype) {
     const uint64_t element = xpu_dtype_size(dtype);
     const uint64_t all = (uint64_t)(uintptr_t)lines->data | (uint64_t)lines->across * element |
                          (uint64_t)lines->batch * element | 16;
     return (int)(all & (~all + 1));
 }
 
-bool matrix_reads_blocks(const matrix_lines *lines, int64_t length, int64_t count, xpu_dtype dtype) {
+bool matrix_reads_blocks(const strided_view *lines, int64_t length, int64_t count, xpu_dtype dtype) {
     const int64_t element = (int64_t)xpu_dtype_size(dtype), most = 1 << 24;
     const int64_t width = length * element, pitch = lines->across * element;
     return (uintptr_t)lines->data % 64 == 0 && lines->batch * element % 64 == 0 && width >= 64 &&
@@ -147,20 +148,22 @@ enum {
     POWERS = 7,
     FILLED = 4
 };
-static int64_t shortest_slice(matrix_unit unit) { return has_none(unit) ? 64 : 256; }
+static int64_t min_slice(matrix_unit unit) { return has_none(unit) ? 64 : 256; }
 
-static int threads_of(const matrix_tile *t) { return t->teams_m * t->teams_n * matrix_team(t->unit); }
+static int threads_of(const matrix_tile *t) {
+    return t->subgroups_m * t->subgroups_n * matrix_subgroup_size(t->unit);
+}
 
 static bool is_intel(const xpu_device_properties *p) {
     return p->type == XPU_DEVICE_GPU && p->vendor_id == XPU_VENDOR_INTEL;
 }
 
 /* Numbers that a work-item reads ahead, by multiply-adds. */
-static int ahead_of(const matrix_tile *t) { return (t->m + t->n) * t->step / threads_of(t); }
+static int prefetched_per_item(const matrix_tile *t) { return (t->m + t->n) * t->step / threads_of(t); }
 
 /* Intel GPUs before Xe-HP (Tiger Lake, Alder Lake) have no more than 128 registers, where as much as sums may
  * be read ahead. */
-size_t matrix_most_sums(const xpu_device_properties *p) {
+size_t matrix_accumulator_bytes(const xpu_device_properties *p) {
     const uint64_t xe_hp = 12u << 22 | 50u << 14; /* CL_DEVICE_IP_VERSION_INTEL */
     return is_intel(p) && p->architecture && p->architecture < xe_hp ? 128 : 256;
 }
@@ -170,8 +173,8 @@ size_t matrix_most_sums(const xpu_device_properties *p) {
 static bool fits(const matrix_tile *t, size_t sum, const xpu_device_properties *properties) {
     if (t->unit != MATRIX_UNIT_FMA) return true;
     const size_t slabs = (size_t)(t->stages * t->step * (t->m + 4 + t->n + 4)) * sum;
-    const size_t most = matrix_most_sums(properties);
-    if (most < 256 && (size_t)ahead_of(t) * sum > most) return false;
+    const size_t most = matrix_accumulator_bytes(properties);
+    if (most < 256 && (size_t)prefetched_per_item(t) * sum > most) return false;
     return (size_t)(t->m * t->n / threads_of(t)) * sum <= most && slabs <= properties->local_mem_size &&
            (uint64_t)threads_of(t) <= properties->max_work_group_size;
 }
@@ -179,10 +182,10 @@ static bool fits(const matrix_tile *t, size_t sum, const xpu_device_properties *
 /* XMX with 8 lanes: the largest tile leaves no registers for the im2col of a convolution. The same holds for
  * more than two vectors of rows per work-item if both operands are transposed, strides make phases, or there
  * are three spatial dimensions; in the last two cases also for more than two vectors of columns. */
-static bool suits(const matrix_tile *t, int gathers) {
-    if (gathers == 0 || t->unit != MATRIX_UNIT_XMX8) return true;
-    return t->m * t->n <= 32 * 32 * teams_of(t) && (gathers < 2 || t->m <= threads_of(t)) &&
-           (gathers < 3 || t->n <= threads_of(t));
+static bool suits(const matrix_tile *t, int im2col_mode) {
+    if (im2col_mode == 0 || t->unit != MATRIX_UNIT_XMX8) return true;
+    return t->m * t->n <= 32 * 32 * subgroups_of(t) && (im2col_mode < 2 || t->m <= threads_of(t)) &&
+           (im2col_mode < 3 || t->n <= threads_of(t));
 }
 
 /* The part of its rate that a compute unit reaches with `some` work-groups: nearly all from 512 work-items
@@ -195,7 +198,7 @@ static double busy(const matrix_tile *t, int64_t some) {
 /* The same of a single small one of a plain product whose operands both come in short lines, along k: nobody
  * else's products fill the time until they are there. Of an H200, 512 x 4096 x 4096. */
 static double busy_alone(const matrix_choice *choice, const matrix_tile *t, int along_k) {
-    const bool is_plain = !choice->b_bits && choice->gathers == 0;
+    const bool is_plain = !choice->b_bits && choice->im2col_mode == 0;
     return t->unit == MATRIX_UNIT_PTX && is_plain && along_k == 2 && threads_of(t) <= 128 ? 0.85 : 1;
 }
 
@@ -207,9 +210,9 @@ static bool ends_full(const matrix_choice *choice) {
 }
 
 /* Numbers of 4 bits take so many registers that no three work-groups of 128 work-items fit there. */
-static int together_of(const matrix_choice *choice, const matrix_tile *t) {
-    const bool are_few = choice->b_bits == 4 && choice->unit == MATRIX_UNIT_PTX && t->together == 3;
-    return are_few ? 2 : t->together;
+static int occupancy_of(const matrix_choice *choice, const matrix_tile *t) {
+    const bool are_few = choice->b_bits == 4 && choice->unit == MATRIX_UNIT_PTX && t->occupancy == 3;
+    return are_few ? 2 : t->occupancy;
 }
 
 /* What the model asks of a product by a tile. */
@@ -218,7 +221,7 @@ typedef struct tiled_product {
     int64_t units, batch, m, n, k;
     int step;           /* numbers along k */
     double rate, alone; /* multiply-adds a clock of a full compute unit; busy_alone */
-    int together;       /* together_of */
+    int occupancy;      /* occupancy_of */
     bool ends_full;
     size_t sum; /* bytes of a sum */
 } tiled_product;
@@ -227,11 +230,11 @@ typedef struct tiled_product {
  * memory; and of the slices' sums there and back. */
 static double clocks_of(const tiled_product *p, int64_t cut) {
     const matrix_tile *t = p->tile;
-    const int64_t groups = divided_up(tiles(p->m, t->m) * tiles(p->n, t->n) * p->batch * cut, p->units);
-    const int64_t waves = divided_up(groups, p->together);
-    const int64_t last = p->ends_full && waves > 1 ? p->together : groups - (waves - 1) * p->together;
-    const double each = (double)(t->m * t->n) * (double)rounded_up(divided_up(p->k, cut), p->step) / p->rate;
-    double clocks = each * (double)((waves - 1) * p->together) / busy(t, p->together) +
+    const int64_t groups = div_up(tiles(p->m, t->m) * tiles(p->n, t->n) * p->batch * cut, p->units);
+    const int64_t waves = div_up(groups, p->occupancy);
+    const int64_t last = p->ends_full && waves > 1 ? p->occupancy : groups - (waves - 1) * p->occupancy;
+    const double each = (double)(t->m * t->n) * (double)align_up(div_up(p->k, cut), p->step) / p->rate;
+    double clocks = each * (double)((waves - 1) * p->occupancy) / busy(t, p->occupancy) +
                     each * (double)last / (busy(t, last) * (last == 1 ? p->alone : 1)) +
                     (double)waves * FIRST_STEP;
     if (cut > 1)
@@ -246,14 +249,15 @@ static double cut_for(const tiled_product *p, int64_t pinned, int64_t *slices) {
     const matrix_tile *t = p->tile;
     double least = 0;
     if (pinned <= MOST_SLICES) {
-        *slices = pinned <= divided_up(p->k, p->step) ? pinned : 1;
+        *slices = pinned <= div_up(p->k, p->step) ? pinned : 1;
         return clocks_of(p, *slices);
     }
-    const int64_t groups = tiles(p->m, t->m) * tiles(p->n, t->n) * p->batch, at_once = p->units * p->together;
+    const int64_t groups = tiles(p->m, t->m) * tiles(p->n, t->n) * p->batch,
+                  at_once = p->units * p->occupancy;
     for (int64_t i = 0; i < POWERS + FILLED; i++) {
         int64_t cut = (int64_t)1 << i;
         if (i >= POWERS) cut = groups > 0 ? (i - POWERS + 1) * at_once / groups : 0;
-        if (cut < 1 || cut > MOST_SLICES || (cut > 1 && p->k / cut < shortest_slice(t->unit))) continue;
+        if (cut < 1 || cut > MOST_SLICES || (cut > 1 && p->k / cut < min_slice(t->unit))) continue;
         const double clocks = clocks_of(p, cut);
         if (least > 0 && clocks >= least) continue;
         least = clocks, *slices = cut;
@@ -300,22 +304,23 @@ static double rate_for(const matrix_choice *choice, const matrix_tile *t, int64_
     return choice->unit == MATRIX_UNIT_XMX ? rate / (1 + 32.0 / (t->m > 128 ? t->m : 128)) : rate;
 }
 
-static int find_tile(matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
-                     int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices) {
+static int find_conv_tile(matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
+                          int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices) {
     const size_t sum = product_sum_size(dtype);
     const int64_t units = (int64_t)properties->gpu_subslice_count;
     const matrix_unit unit = choice->unit, lines = lines_of(unit);
     const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_TILE);
-    const int64_t slices_pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_SLICES);
+    const int64_t slices_pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_SPLIT_K);
     const bool is_pinned =
-        matrix_is_pinned(unit, dtype, properties) && suits(&table[pinned], choice->gathers);
+        matrix_is_pinned(unit, dtype, properties) && suits(&table[pinned], choice->im2col_mode);
     int best = -1;
     double least = 0;
     for (int i = 0; i < TILES; i++) {
         if (is_pinned ? i != pinned : table[i].unit != lines || !fits(&table[i], sum, properties)) continue;
-        if (!suits(&table[i], choice->gathers)) continue;
+        if (!suits(&table[i], choice->im2col_mode)) continue;
         const double rate = rate_of(choice->device, unit, dtype, i, along_k);
-        const bool may_be_tall = choice->b_bits && unit == MATRIX_UNIT_XMX && teams_of(&table[i]) >= SHARING;
+        const bool may_be_tall =
+            choice->b_bits && unit == MATRIX_UNIT_XMX && subgroups_of(&table[i]) >= SHARING;
         if (may_be_tall && properties->local_mem_size < SHARED_BYTES) continue;
         for (int is_tall = 0; is_tall <= may_be_tall; is_tall++) {
             const matrix_tile *t = is_tall ? &tall[i] : &table[i];
@@ -328,7 +333,7 @@ static int find_tile(matrix_choice *choice, xpu_dtype dtype, const xpu_device_pr
                                            .step = matrix_step(t, unit, dtype),
                                            .rate = rate_for(choice, t, m, rate),
                                            .alone = busy_alone(choice, t, along_k),
-                                           .together = together_of(choice, t),
+                                           .occupancy = occupancy_of(choice, t),
                                            .ends_full = ends_full(choice),
                                            .sum = sum};
             int64_t cut;
@@ -351,12 +356,12 @@ int matrix_tile_for(matrix_choice *choice, xpu_dtype dtype, const xpu_device_pro
         bool is_tall;
     } kept[KEPT];
     const uint32_t changes = atomic_load_explicit(&tuning_changes, memory_order_acquire);
-    const int64_t question[11] = {choice->unit, choice->device, dtype,          along_k, batch, m, n, k,
-                                  changes,      choice->b_bits, choice->gathers};
+    const int64_t question[11] = {choice->unit,   choice->device,     dtype, along_k, batch, m, n, k, changes,
+                                  choice->b_bits, choice->im2col_mode};
     const uint64_t mixed = ((uint64_t)m * 31 + (uint64_t)n) * 31 + (uint64_t)k + (uint64_t)along_k;
     const size_t at = (mixed * 0x9e3779b97f4a7c15u >> 32) % KEPT;
     if (memcmp(kept[at].question, question, sizeof question)) {
-        kept[at].tile = find_tile(choice, dtype, properties, batch, m, n, k, along_k, &kept[at].slices);
+        kept[at].tile = find_conv_tile(choice, dtype, properties, batch, m, n, k, along_k, &kept[at].slices);
         kept[at].is_tall = choice->is_tall;
         memcpy(kept[at].question, question, sizeof question);
     }
@@ -377,18 +382,18 @@ double matrix_clocks(const matrix_choice *choice, xpu_dtype dtype, const xpu_dev
                                    .rate =
                                        rate_of(choice->device, choice->unit, dtype, choice->tile, along_k),
                                    .alone = busy_alone(choice, tile, along_k),
-                                   .together = together_of(choice, tile),
+                                   .occupancy = occupancy_of(choice, tile),
                                    .ends_full = ends_full(choice),
                                    .sum = product_sum_size(dtype)};
     return clocks_of(&product, slices);
 }
 
-double matrix_beside_table(const matrix_choice *choice, xpu_dtype dtype, int along_k) {
+double matrix_measured_over_table(const matrix_choice *choice, xpu_dtype dtype, int along_k) {
     return rate_of(choice->device, choice->unit, dtype, choice->tile, along_k) /
            guess_of(choice->unit, dtype, choice->tile, along_k);
 }
 
-double matrix_clocks_moved(const xpu_device_properties *properties, int64_t bytes) {
+double matrix_clocks_of_traffic(const xpu_device_properties *properties, int64_t bytes) {
     return LAUNCH + (double)bytes / (double)properties->gpu_subslice_count / BYTES;
 }
 
@@ -416,9 +421,9 @@ xpu_status xpu_tile_get(int device, xpu_dtype dtype, bool tf32, int number, xpu_
     if (tile->is_candidate) tile->is_candidate = fits(t, product_sum_size(dtype), properties);
     if (tile->is_candidate) tile->depth = matrix_step(t, unit, dtype);
     for (int along = 0; along < 3; along++) {
-        tile->rate_number[along] = -1;
+        tile->rate_index[along] = -1;
         if (!tile->is_candidate || !multiplies(unit, dtype, along)) continue;
-        tile->rate_number[along] = tuning_rate_number(number, operand_of(unit, dtype), along);
+        tile->rate_index[along] = tuning_rate_number(number, operand_of(unit, dtype), along);
         const int64_t measured = tuning_rate(device, number, operand_of(unit, dtype), along);
         tile->rate[along] = measured > 0 ? (double)measured : guess_of(unit, dtype, number, along) * CLOCKS;
     }
@@ -429,7 +434,7 @@ xpu_status xpu_tile_rate(int device, xpu_dtype dtype, bool tf32, int number, int
                          int along_k, double seconds, double *rate) {
     xpu_tile tile;
     XPU_TRY(xpu_tile_get(device, dtype, tf32, number, &tile));
-    if (along_k < 0 || along_k > 2 || tile.rate_number[along_k] < 0 || m <= 0 || n <= 0 || k <= 0 ||
+    if (along_k < 0 || along_k > 2 || tile.rate_index[along_k] < 0 || m <= 0 || n <= 0 || k <= 0 ||
         !(seconds > 0))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "tiles: nothing to tell a rate of tile %d from", number);
     const xpu_device_properties *properties;
@@ -443,10 +448,10 @@ xpu_status xpu_tile_rate(int device, xpu_dtype dtype, bool tf32, int number, int
                              .k = k,
                              .step = tile.depth,
                              .rate = tile.rate[along_k] / CLOCKS,
-                             .alone = busy_alone(&(matrix_choice){.gathers = 0}, &table[number], along_k),
-                             .together = table[number].together,
+                             .alone = busy_alone(&(matrix_choice){.im2col_mode = 0}, &table[number], along_k),
+                             .occupancy = table[number].occupancy,
                              .sum = product_sum_size(dtype)};
-    const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_SLICES);
+    const int64_t pinned = TUNED(properties->type == XPU_DEVICE_CPU, MATRIX_SPLIT_K);
     int64_t cut;
     cut_for(&product, pinned, &cut);
     product.rate = 1;
@@ -478,8 +483,9 @@ void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *proper
     const matrix_tile *tile = &table[choice->tile];
     const bool by_fma = has_none(choice->unit);
     const int sums = tile->m * tile->n / threads_of(tile);
-    choice->wide = by_fma ? (sums >= 64 || ahead_of(tile) >= 32) && matrix_most_sums(properties) > 128
-                          : !choice->emulated;
+    choice->wide =
+        by_fma ? (sums >= 64 || prefetched_per_item(tile) >= 32) && matrix_accumulator_bytes(properties) > 128
+               : !choice->emulated;
     if (by_fma) choice->lanes = matrix_intel_lanes(properties);
 }
 
@@ -489,16 +495,16 @@ const matrix_tile *matrix_tile_of(const matrix_choice *choice) {
 
 void matrix_unit_spec(kernel_spec *spec, matrix_unit unit, bool emulated, bool wide, xpu_dtype dtype) {
     static const char *const units[] = {NULL,         "MATRIX_PTX", "MATRIX_XMX",
-                                        "MATRIX_FMA", "MATRIX_FMA", "MATRIX_SQUARES"};
+                                        "MATRIX_FMA", "MATRIX_FMA", "MATRIX_XMX8"};
     const bool used = unit != MATRIX_UNIT_NONE;
-    spec_pack(spec, "unit", unit, 3);
-    spec_follows_flag(spec, units[unit], used);
-    spec_follows_flag(spec, "MATRIX_DOT", unit == MATRIX_UNIT_DOT);
+    spec_key_only(spec, "unit", unit, 3);
+    spec_option_flag(spec, units[unit], used);
+    spec_option_flag(spec, "MATRIX_DOT", unit == MATRIX_UNIT_DOT);
     spec_flag(spec, "MATRIX_EMULATED", emulated);
-    if (emulated) spec_follows_options(spec, "-cl-opt-disable"); /* or CPU compilers take minutes */
-    spec_pack(spec, "wide", wide, 1);
-    if (wide) spec_follows_options(spec, "-cl-intel-256-GRF-per-thread");
-    spec_follows(spec, "MATRIX_T=", used ? dtype_token(dtype) : NULL);
+    if (emulated) spec_option_text(spec, "-cl-opt-disable"); /* or CPU compilers take minutes */
+    spec_key_only(spec, "wide", wide, 1);
+    if (wide) spec_option_text(spec, "-cl-intel-256-GRF-per-thread");
+    spec_option(spec, "MATRIX_T=", used ? dtype_token(dtype) : NULL);
 }
 
 void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype) {
@@ -506,18 +512,22 @@ void matrix_spec(kernel_spec *spec, const matrix_choice *choice, xpu_dtype dtype
     const matrix_tile *tile = matrix_tile_of(choice);
     const int depth = has_none(choice->unit) ? tile->step : matrix_step(tile, choice->unit, dtype);
     matrix_unit_spec(spec, choice->unit, choice->emulated, choice->wide, dtype);
-    spec_number_if(spec, choice->lanes > 0, "LANES", choice->lanes, 7);
-    spec_pack(spec, "tile", choice->tile, 6);
-    spec_pack(spec, "is_tall", choice->is_tall, 1);
+    spec_int_if(spec, choice->lanes > 0, "LANES", choice->lanes, 7);
+    spec_key_only(spec, "tile", choice->tile, 6);
+    spec_key_only(spec, "is_tall", choice->is_tall, 1);
     const struct {
         const char *name;
         int value;
-    } facts[] = {{"TILE_M", tile->m},        {"TILE_N", tile->n},        {"TILE_K", depth},
-                 {"TEAMS_M", tile->teams_m}, {"TEAMS_N", tile->teams_n}, {"STAGES", tile->stages},
+    } facts[] = {{"TILE_M", tile->m},
+                 {"TILE_N", tile->n},
+                 {"TILE_K", depth},
+                 {"SUBGROUPS_M", tile->subgroups_m},
+                 {"SUBGROUPS_N", tile->subgroups_n},
+                 {"STAGES", tile->stages},
                  {"BAND", 1024 / tile->m}};
     for (size_t i = 0; i < sizeof facts / sizeof *facts && used; i++)
-        spec_follows_number(spec, facts[i].name, facts[i].value);
-    spec_number_if(spec, used, "A_PIECE", choice->a_piece, 5);
-    spec_number_if(spec, used, "B_PIECE", choice->b_piece, 5);
+        spec_option_int(spec, facts[i].name, facts[i].value);
+    spec_int_if(spec, used, "A_ALIGNMENT", choice->a_alignment, 5);
+    spec_int_if(spec, used, "B_ALIGNMENT", choice->b_alignment, 5);
     spec_bool(spec, "OUT_PAIRS", choice->out_pairs);
 }

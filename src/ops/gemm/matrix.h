@@ -35,14 +35,14 @@ typedef struct matrix_tile {
     matrix_unit unit;
     int m, n; /* sums of a work-group */
     int step; /* depth of a step: bytes of a row on matrix engines, else elements in local memory */
-    int teams_m, teams_n; /* of matrix_team(unit) work-items */
-    int stages;           /* steps that local memory holds */
-    int together;         /* resident work-groups per compute unit */
+    int subgroups_m, subgroups_n; /* of matrix_subgroup_size(unit) work-items */
+    int stages;                   /* steps that local memory holds */
+    int occupancy;                /* resident work-groups per compute unit */
     int rate[3]; /* multiply-adds per clock of a full compute unit for 0, 1 and 2 K-major operands, in
                     half precision (FMA: fp32); used until `openxpu tune` has measured */
 } matrix_tile;
 /* Work-items that execute a matrix instruction. */
-static inline int matrix_team(matrix_unit unit) {
+static inline int matrix_subgroup_size(matrix_unit unit) {
     return unit == MATRIX_UNIT_XMX ? 16 : unit == MATRIX_UNIT_XMX8 ? 8 : 32;
 }
 
@@ -54,27 +54,28 @@ typedef struct matrix_choice {
     int device;
     matrix_unit unit;
     bool emulated;
-    int b_bits;   /* bits of quantized elements of B that are dequantized on the fly, or 0 */
-    int gathers;  /* convolution: 1 for forward and gradient of x, 2 and 3 if im2col needs more registers */
-    int tile;     /* a line of matrix.def */
-    bool is_tall; /* … twice as high and half as wide */
-    int a_piece, b_piece; /* alignment in bytes of all rows of an operand: 16, 8, 4, 2 */
-    bool out_pairs;       /* two adjacent results can be stored as one */
-    bool wide;            /* Intel GPUs: needs large register mode */
+    int b_bits;      /* bits of quantized elements of B that are dequantized on the fly, or 0 */
+    int im2col_mode; /* convolution: 1 for forward and gradient of x, 2 and 3 if im2col needs more registers
+                      */
+    int tile;        /* a line of matrix.def */
+    bool is_tall;    /* … twice as high and half as wide */
+    int a_alignment, b_alignment; /* alignment in bytes of all rows of an operand: 16, 8, 4, 2 */
+    bool out_pairs;               /* two adjacent results can be stored as one */
+    bool wide;                    /* Intel GPUs: needs large register mode */
     int lanes; /* Intel GPUs without engine: the smallest subgroup size, which has most registers per lane */
 } matrix_choice;
 
 /* An operand or the result: strides along the contiguous dimension, between rows, and of the batch. */
-typedef struct matrix_lines {
+typedef struct strided_view {
     const void *data;
     int64_t along, across, batch; /* elements; `along` has to be 1 */
-} matrix_lines;
+} strided_view;
 /* The alignment in bytes of all rows, at most 16. */
-int matrix_alignment(const matrix_lines *lines, xpu_dtype dtype);
+int matrix_alignment(const strided_view *lines, xpu_dtype dtype);
 
 /* Do `count` rows of `length` elements satisfy the rules of Intel's 2D block reads
  * (kernels/matrix/matrix_xmx.h)? */
-bool matrix_reads_blocks(const matrix_lines *lines, int64_t length, int64_t count, xpu_dtype dtype);
+bool matrix_reads_blocks(const strided_view *lines, int64_t length, int64_t count, xpu_dtype dtype);
 
 const matrix_tile *matrix_tile_of(const matrix_choice *choice);
 /* The tile with the lowest estimated time, or -1, and its number of split-K slices; sets choice->is_tall.
@@ -84,15 +85,15 @@ int matrix_tile_for(matrix_choice *choice, xpu_dtype dtype, const xpu_device_pro
 /* Estimated clock cycles of the product, and of a launch that moves `bytes`. */
 double matrix_clocks(const matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
                      int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t slices);
-double matrix_clocks_moved(const xpu_device_properties *properties, int64_t bytes);
+double matrix_clocks_of_traffic(const xpu_device_properties *properties, int64_t bytes);
 /* Measured over tabulated rate of the choice's tile on the device; 1 if it was not measured. */
-double matrix_beside_table(const matrix_choice *choice, xpu_dtype dtype, int along_k);
+double matrix_measured_over_table(const matrix_choice *choice, xpu_dtype dtype, int along_k);
 /* Is a tile of the engine pinned by OPENXPU_TUNING? */
 bool matrix_is_pinned(matrix_unit unit, xpu_dtype dtype, const xpu_device_properties *properties);
 /* The smallest subgroup size of an Intel GPU, which has most registers per lane; 0 on other devices. */
 int matrix_intel_lanes(const xpu_device_properties *properties);
 /* Bytes of accumulators per work-item that fit into registers beside the prefetched tiles. */
-size_t matrix_most_sums(const xpu_device_properties *properties);
+size_t matrix_accumulator_bytes(const xpu_device_properties *properties);
 /* Sets the fields of the choice that only Intel GPUs need. */
 void matrix_for_intel(matrix_choice *choice, const xpu_device_properties *properties);
 /* Adds the options of every matrix engine kernel: engine, dtype and compiler options; `wide`: large register

@@ -70,8 +70,9 @@ xpu_status product_check_dtype(const xpu_device_properties *properties, xpu_dtyp
                                bool floating_only) {
     if (!*product_dtype_options(dtype) ||
         (floating_only && !(dtype >= XPU_FLOAT16 && dtype <= XPU_COMPLEX128)))
-        return op_lacks(what, dtype, NULL);
-    if (dtype_needs_fp64(dtype) && !properties->has_fp64) return op_lacks(what, dtype, properties);
+        return op_unsupported_dtype(what, dtype, NULL);
+    if (dtype_needs_fp64(dtype) && !properties->has_fp64)
+        return op_unsupported_dtype(what, dtype, properties);
     return XPU_SUCCESS;
 }
 
@@ -84,27 +85,28 @@ tile_shape tile_for(const xpu_device_properties *properties, xpu_dtype dtype, in
     return m > 32 && n > 32 ? (tile_shape){64, 16, 4} : (tile_shape){32, 16, 2};
 }
 
-int64_t product_slices(const xpu_device_properties *properties, int64_t groups, int64_t k, int64_t results) {
+int64_t product_split_count(const xpu_device_properties *properties, int64_t groups, int64_t k,
+                            int64_t results) {
     const int64_t wanted = 2 * (int64_t)properties->max_compute_units;
     /* Each slice should be worth the extra pass, and the sums should stay small: at most 64 MiB of fp32. */
     int64_t slices = groups < wanted ? wanted / groups : 1;
-    const int64_t shortest = TUNED(properties->type == XPU_DEVICE_CPU, SLICE_PRODUCTS);
+    const int64_t shortest = TUNED(properties->type == XPU_DEVICE_CPU, SPLIT_K_MIN);
     if (slices > k / shortest) slices = k / shortest;
     if (results > 0 && slices > (16 << 20) / results) slices = (16 << 20) / results;
     return slices < 1 ? 1 : slices;
 }
 
-int product_parts(int64_t slices) { return slices >= 64 ? 32 : slices >= 8 ? 8 : slices >= 4 ? 4 : 1; }
+int product_reduce_lanes(int64_t slices) { return slices >= 64 ? 32 : slices >= 8 ? 8 : slices >= 4 ? 4 : 1; }
 
-xpu_status product_in_slices(xpu_stream *stream, const sliced_product *product, const void *params,
-                             size_t size, xpu_addr *partial) {
+xpu_status product_split_k(xpu_stream *stream, const split_k_product *product, const void *params,
+                           size_t size, xpu_addr *partial) {
     void *sums = NULL;
     const uint64_t all = (uint64_t)product->slices * (uint64_t)product->results;
     XPU_TRY(xpu_workspace_take(stream, (size_t)all * product_sum_size(product->dtype), &sums));
     *partial = XPU_ADDR(sums);
     xpu_status status = xpu_launch(stream, product->sum, &product->range, params, size);
-    const int64_t groups = divided_up(product->results, product->finished ? product->finished : 256);
+    const int64_t groups = div_up(product->results, product->finished ? product->finished : 256);
     const xpu_range range = {.dims = 1, .groups = {(size_t)groups}, .local = {256}, .work = all};
     if (status == XPU_SUCCESS) status = xpu_launch(stream, product->finish, &range, params, size);
-    return workspace_done(sums, status);
+    return workspace_release(sums, status);
 }

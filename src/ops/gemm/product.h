@@ -10,9 +10,9 @@ typedef struct tile_shape {
     int size, depth, side;
 } tile_shape;
 
-static inline int64_t divided_up(int64_t length, int64_t size) { return (length + size - 1) / size; }
-static inline int64_t rounded_up(int64_t length, int64_t size) { return divided_up(length, size) * size; }
-static inline int64_t tiles(int64_t length, int size) { return divided_up(length, size); }
+static inline int64_t div_up(int64_t length, int64_t size) { return (length + size - 1) / size; }
+static inline int64_t align_up(int64_t length, int64_t size) { return div_up(length, size) * size; }
+static inline int64_t tiles(int64_t length, int size) { return div_up(length, size); }
 
 /* Rows (at most HOST_ROWS) of the register tile of products on CPUs, chosen so that few of `rows` are left
  * over. */
@@ -25,8 +25,8 @@ static inline int host_rows_of(int64_t rows) {
 /* "-DT=bf16 -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0" */
 const char *product_dtype_options(xpu_dtype dtype);
 static inline void product_spec(kernel_spec *spec, xpu_dtype dtype) {
-    spec_pack(spec, "T", dtype, 8);
-    spec_follows_options(spec, product_dtype_options(dtype));
+    spec_key_only(spec, "T", dtype, 8);
+    spec_option_text(spec, product_dtype_options(dtype));
 }
 /* Size of an accumulator in bytes. */
 size_t product_sum_size(xpu_dtype dtype);
@@ -41,20 +41,21 @@ tile_shape tile_for(const xpu_device_properties *properties, xpu_dtype dtype, in
                     int64_t batch);
 /* Number of split-K slices for sums over `k`, given the `groups` work-groups without a split and the number
  * of `results`. */
-int64_t product_slices(const xpu_device_properties *properties, int64_t groups, int64_t k, int64_t results);
+int64_t product_split_count(const xpu_device_properties *properties, int64_t groups, int64_t k,
+                            int64_t results);
 
 /* Number of work-items that add up the slices of one result, a power of two. */
-int product_parts(int64_t slices);
+int product_reduce_lanes(int64_t slices);
 
 /* A split-K product: `sum` writes each slice's partial sums to `partial` of the parameters; `finish` adds
  * them up, one work-item per result or, if `finished` isn't 0, `finished` results per work-group of 256. */
-typedef struct sliced_product {
+typedef struct split_k_product {
     xpu_kernel *sum, *finish;
     xpu_range range; /* of `sum`, for all slices */
     xpu_dtype dtype;
     int64_t results, slices, finished;
-} sliced_product;
-xpu_status product_in_slices(xpu_stream *stream, const sliced_product *product, const void *params,
-                             size_t size, xpu_addr *partial);
+} split_k_product;
+xpu_status product_split_k(xpu_stream *stream, const split_k_product *product, const void *params,
+                           size_t size, xpu_addr *partial);
 
 #endif

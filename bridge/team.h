@@ -1,8 +1,0 @@
-#pragma once
-
-namespace openxpu {
-
-// Gives libxpu PyTorch's OpenMP threads for host devices.
-void register_host_team();
-
-} // namespace openxpu

@@ -1,0 +1,8 @@
+#pragma once
+
+namespace openxpu {
+
+// Gives libxpu PyTorch's OpenMP threads for host devices.
+void register_host_thread_pool();
+
+} // namespace openxpu

@@ -1,0 +1,50 @@
+"""Which of a parametrized test's cases run: all of them, one in N, or enough to see every pair of values together."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import zlib
+from collections.abc import Sequence
+
+Case = tuple[str, ...]  # the identifiers of a case's parameters, one per parameter
+
+
+def by_name(names: Sequence[str]) -> list[int]:
+    """Return the indices in an order that depends on the names alone and puts no value first."""
+    return sorted(range(len(names)), key=lambda i: zlib.crc32(names[i].encode()))
+
+
+def one_in(every: int, names: Sequence[str]) -> list[int]:
+    """Choose one in ``every`` cases, at least one."""
+    return by_name(names)[: math.ceil(len(names) / every)]
+
+
+def pairs(case: Case) -> set[tuple[int, str, int, str]]:
+    """Return the pairs of values that a case shows together; a lone value is paired with itself."""
+    if len(case) == 1:
+        return {(0, case[0], 0, case[0])}
+    return {(i, case[i], j, case[j]) for i, j in itertools.combinations(range(len(case)), 2)}
+
+
+def pairwise(cases: Sequence[Case], names: Sequence[str]) -> list[int]:
+    """Choose cases until every pair of values that occurs in some case occurs in a chosen one.
+
+    Most faults depend on one parameter or on two of them together. The choice is greedy: next comes the case that adds
+    most pairs, the first by name among equals. Since the gain of a case only falls, a stale maximum is recomputed only
+    when it reaches the top of the heap.
+    """
+    order, chosen = by_name(names), []
+    seen: set[tuple[int, str, int, str]] = set()
+    waiting = [(-len(pairs(cases[i])), rank, i) for rank, i in enumerate(order)]
+    heapq.heapify(waiting)
+    while waiting:
+        _, rank, i = heapq.heappop(waiting)
+        gain = len(pairs(cases[i]) - seen)
+        if waiting and -gain > waiting[0][0]:
+            heapq.heappush(waiting, (-gain, rank, i))
+        elif gain:
+            seen |= pairs(cases[i])
+            chosen.append(i)
+    return chosen
