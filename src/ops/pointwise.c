@@ -220,7 +220,7 @@ static void add_bits(text *t, const char *field, int i, xpu_dtype dtype) {
 static const char *apart(const plan *p, int i) {
     xpu_dtype dtype = p->iter->operand[i].dtype;
     bool four = dtype == XPU_FLOAT32 || dtype == XPU_INT32 || dtype == XPU_UINT32;
-    return four && p->layout.access[i] == ACCESS_STRIDED && !constant_step(p, i) ? "apart_" : "";
+    return four && p->layout.access[i] == ACCESS_STRIDED && !constant_step(p, i) ? "strided_" : "";
 }
 
 /* Is operand `i` loaded or stored as vectors? */
