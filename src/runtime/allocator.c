@@ -1,5 +1,10 @@
-/* The caching allocator: xpu_malloc, xpu_free and what they are made of. The rules for sizes, splitting,
- * merging and reuse, and what each statistic counts, are those of PyTorch's caching allocators. */
+/* The caching allocator: xpu_malloc, xpu_free, and their implementation. Size rounding, splitting, merging,
+ * reuse, and the meaning of each statistic follow PyTorch's caching allocators.
+ *
+ * Any thread may call the public functions; each takes the device's lock. Memory belongs to its segment, and
+ * segments return to the driver in device_memory_release, release_oversize and collect_garbage only. Errors:
+ * XPU_ERROR_OUT_OF_MEMORY (device), XPU_ERROR_OUT_OF_HOST_MEMORY (tables), XPU_ERROR_INVALID_ARGUMENT (a
+ * pointer that is not an allocated block). */
 #include "runtime/allocator.h"
 
 #include <stdatomic.h>
@@ -17,7 +22,7 @@ static atomic_uint_fast64_t clock_time;
 
 uint64_t allocator_tick(void) { return atomic_fetch_add(&clock_time, 1) + 1; }
 
-/* `device` is known to exist. */
+/* The caller has checked that `device` exists. */
 static inline device_memory *lock_memory(int device) {
     device_memory *m = &memories[device];
     os_mutex_lock(&m->lock);
@@ -40,7 +45,7 @@ size_t device_memory_free_bytes(const device_memory *m, size_t *total) {
     return left < own ? (size_t)left : own;
 }
 
-/* --- settings: any may be read while another is written --- */
+/* --- settings: each is atomic, so allocations may run during xpu_memory_configure --- */
 
 static struct {
     _Atomic size_t max_split, max_rounding, large_segment;
@@ -79,7 +84,7 @@ xpu_status xpu_memory_configure(const xpu_memory_settings *s) {
 
 size_t allocator_max_split(void) { return SET(max_split); }
 
-/* Is a block of this size never cut? */
+/* Is a block of this size never split? */
 static inline bool is_oversize(size_t size) {
     const size_t limit = SET(max_split);
     return limit && size > limit;
@@ -103,7 +108,7 @@ static inline void change(xpu_memory_stat *stat, int64_t amount) {
     if (amount < 0) decrease(stat, (size_t)-amount);
 }
 
-/* Each event counts for all memory and for its kind of pool. */
+/* Iterates over the two statistics that each event updates: all memory, and small or large pool. */
 #define FOR_KINDS(kind, large)                                                                               \
     for (int kind = XPU_POOL_ALL, kind##_end_ = (large) ? XPU_POOL_LARGE : XPU_POOL_SMALL;                   \
          kind <= kind##_end_; kind += kind##_end_)
@@ -141,7 +146,7 @@ static inline void arena_remove(arena *a, block *b) {
     if (!a->bits[c / 64]) a->words &= ~(UINT64_C(1) << c / 64);
 }
 
-/* The smallest free block of at least `size` bytes, of these the one at the lowest address; or NULL. */
+/* Best fit: the smallest free block of at least `size` bytes, the lowest address first; or NULL. */
 static inline block *arena_best(const arena *a, size_t size) {
     if (a->large) return (block *)range_ceiling(a->trees[0], size, NULL);
     size_t c = small_class(size), word = c / 64;
@@ -157,7 +162,7 @@ static inline block *arena_best(const arena *a, size_t size) {
     return (block *)n;
 }
 
-/* The best free block that the settings let a request have. */
+/* The best fit that max_split_size and max_rounding allow; or NULL. */
 static inline block *find_free(const arena *a, size_t size) {
     block *b = arena_best(a, size);
     if (!b || !a->large || !is_oversize(b->node.size)) return b;
@@ -165,7 +170,7 @@ static inline block *find_free(const arena *a, size_t size) {
     return b->node.size - size < SET(max_rounding) ? b : NULL;
 }
 
-/* The arena of `stream` in `pool`, made when it is new; NULL without host memory. */
+/* The arena of `stream` in `pool`, created on first use; NULL if host memory is exhausted. */
 static arena *find_arena(memory_pool *pool, xpu_stream *stream, bool large) {
     uint64_t hash = (uint64_t)(uintptr_t)stream * UINT64_C(0x9E3779B97F4A7C15);
     arena **bucket = &pool->arenas[large][hash >> 58];
@@ -185,8 +190,8 @@ static arena *find_arena(memory_pool *pool, xpu_stream *stream, bool large) {
 
 enum { BLOCKS_PER_SLAB = 64 };
 
-/* Makes sure that two structures for blocks are at hand: a request needs one for a new segment and one
- * for a split. They are used again for good and never given back. */
+/* Ensures two spare block structures: a request needs up to one for a new segment and one for a split.
+ * Structures are recycled and never returned to the host allocator. */
 static bool reserve_blocks(device_memory *m) {
     if (m->spare && m->spare->next) return true;
     block *slab = core_calloc(BLOCKS_PER_SLAB, sizeof *slab);
@@ -220,7 +225,7 @@ static inline block *find_block(const void *pointer) {
     return b && b->node.address == pointer ? b : NULL;
 }
 
-/* A free neighbor becomes part of `b`, which is in no tree. Gives the bytes won. */
+/* Merges a free neighbor into `b`, which is in no tree. Returns the bytes gained. */
 static inline size_t merge(device_memory *m, block *b, block *neighbor) {
     if (!neighbor || !block_is_free(neighbor)) return 0;
     segment *s = b->segment;
@@ -242,7 +247,7 @@ static inline size_t merge(device_memory *m, block *b, block *neighbor) {
     return won;
 }
 
-/* Nobody needs the block any more: it goes back among the free ones. */
+/* Merges `b` with free neighbors and inserts it into its arena. No stream uses it any more. */
 static void free_block(device_memory *m, block *b) {
     arena *a = b->arena;
     size_t size = b->node.size;
@@ -274,7 +279,7 @@ static void free_block(device_memory *m, block *b) {
 static int *block_waiting(void *b) { return &((block *)b)->waiting; }
 static void block_done(void *b, void *memory) { free_block(memory, b); }
 
-/* The next of `divisions` equal steps from one power of two to the next. */
+/* Rounds up to the next of `divisions` equal steps between two powers of two. */
 static size_t round_to_step(size_t size, uint32_t divisions) {
     const size_t floor = (size_t)1 << (63 - __builtin_clzll(size)), step = floor / divisions;
     return (size + step - 1) / step * step;
@@ -297,7 +302,7 @@ static size_t segment_size(size_t rounded) {
     return (rounded + LARGE_ROUND - 1) / LARGE_ROUND * LARGE_ROUND;
 }
 
-/* Enters `s` in the list of segments, which is in the order of addresses. */
+/* Inserts `s` into the list of segments, which is sorted by address. */
 static void link_segment(device_memory *m, segment *s) {
     segment *before = NULL, *after = m->segments;
     while (after && after->base < s->base) {
@@ -310,7 +315,8 @@ static void link_segment(device_memory *m, segment *s) {
     *(before ? &before->after : &m->segments) = s;
 }
 
-/* Memory for a segment, from the driver or from where the pool gets its own, and the way back. */
+/* Segment memory comes from the pool's source if it has one, otherwise from the driver; give_memory returns
+ * it there. */
 static xpu_status take_memory(const device_memory *m, const arena *a, size_t size, void **base) {
     if (!a->pool->source.take) return cl_memory_alloc(m->device, size, base);
     void *queue;
@@ -327,15 +333,15 @@ static xpu_status give_memory(const device_memory *m, const arena *a, void *base
     return XPU_SUCCESS;
 }
 
-/* XPU_ERROR_OUT_OF_MEMORY when the device's memory, or the part of it that may be used, is used up.
- * No error text is recorded for that. */
+/* Allocates a segment and returns it as one block. XPU_ERROR_OUT_OF_MEMORY, without an error text, if the
+ * device's memory or the configured fraction of it is exhausted. */
 static xpu_status new_segment(device_memory *m, arena *a, size_t size, bool retry, block **result) {
     if (retry) m->stats.num_alloc_retries++;
     const xpu_device_properties *properties = cl_device_properties(m->device);
     size_t reserved = (size_t)m->stats.reserved_bytes[XPU_POOL_ALL].current;
     if (m->fraction != 0 && (size > m->allowed || reserved > m->allowed - size))
         return XPU_ERROR_OUT_OF_MEMORY;
-    /* Systems give out more host memory than they have and kill who uses it. */
+    /* Operating systems overcommit host memory and kill the process that touches it, so check here. */
     const size_t total = properties->total_memory;
     if (properties->built_for_cpu && (size > total || reserved > total - size ||
                                       (size >= ASK_FROM && size > cl_memory_left(m->device, true))))
@@ -343,10 +349,10 @@ static xpu_status new_segment(device_memory *m, arena *a, size_t size, bool retr
 
     void *base;
     xpu_status status = take_memory(m, a, size, &base);
-    if (status == XPU_ERROR_OUT_OF_HOST_MEMORY) /* drivers say so of memory that they share with the host */
+    if (status == XPU_ERROR_OUT_OF_HOST_MEMORY) /* drivers report this for memory shared with the host */
         return XPU_ERROR_OUT_OF_MEMORY;
     if (status != XPU_SUCCESS) return status;
-    /* Large blocks are larger than SMALL_SIZE: no two start in the same stretch of that length. */
+    /* Large blocks are larger than SMALL_SIZE (1 MiB), so no two start in the same 1 MiB interval. */
     int shift = a->large ? 20 : 9;
     segment *s = core_calloc(1, sizeof *s + (((size - 1) >> shift) + 1) * sizeof s->starts[0]);
     status = s ? segment_map_add(m->device, s, base, size)
@@ -376,7 +382,7 @@ static xpu_status new_segment(device_memory *m, arena *a, size_t size, bool retr
     return XPU_SUCCESS;
 }
 
-/* Gives a segment that is one free block back to the driver. Nothing on the device uses it any more. */
+/* Returns a segment that is one free block to the driver. The device no longer uses it. */
 static xpu_status release_segment(device_memory *m, segment *s) {
     block *b = s->starts[0];
     arena *a = b->arena;
@@ -392,7 +398,7 @@ static xpu_status release_segment(device_memory *m, segment *s) {
     }
     *(s->before ? &s->before->after : &m->segments) = s->after;
     if (s->after) s->after->before = s->before;
-    /* Out of the map first: the driver may give the same addresses to another device at once. */
+    /* Remove it from the map first: the driver may immediately reuse the addresses for another device. */
     segment_map_remove(s->base, s->size);
     xpu_status status = give_memory(m, a, s->base, s->size);
     core_free(s);
@@ -411,7 +417,7 @@ static xpu_status release_segments(device_memory *m, const memory_pool *pool) {
     return result;
 }
 
-/* Whether the pool can give up its segments for good: nobody holds it or allocates from it. */
+/* Is the pool private, without users, and not collecting allocations? Then its segments can be released. */
 static bool is_abandoned(const device_memory *m, const memory_pool *pool) {
     if (pool == &m->pool || pool->users > 0) return false;
     const pool_capture *c = m->captures;
@@ -460,8 +466,8 @@ static bool is_idle(const segment *s) {
     return block_is_free(s->starts[0]) && s->starts[0]->node.size == s->size;
 }
 
-/* Gives back blocks that are never cut, so that the driver can give `size` bytes: one that is large enough,
- * or the largest ones. Says whether that was enough. */
+/* Returns unsplittable free blocks to the driver to make room for `size` bytes: one that is large enough,
+ * otherwise the largest ones. Returns true if that released enough. */
 static bool release_oversize(device_memory *m, const arena *a, size_t size) {
     if (!SET(max_split) || !a->large || m->captures || device_finish(m->device) != XPU_SUCCESS) return false;
     const size_t wanted = is_oversize(size) ? size : SET(max_split) + 1;
@@ -477,8 +483,8 @@ static bool release_oversize(device_memory *m, const arena *a, size_t size) {
     return true;
 }
 
-/* Gives unused segments of the default pool back until no more is reserved than the threshold allows: in each
- * round those that have been unused for at least the mean of the times. */
+/* Returns unused large segments of the default pool until reserved memory is below the threshold. Each round
+ * releases the segments that have been idle for at least the mean idle time. */
 static xpu_status collect_garbage(device_memory *m) {
     const size_t all = m->fraction != 0 ? m->allowed : cl_device_properties(m->device)->total_memory;
     const size_t limit = (size_t)(SET(garbage_threshold) * (double)all);
@@ -516,7 +522,7 @@ static const char *format_size(char text[32], size_t size) {
     return text;
 }
 
-/* The text is PyTorch's, which its users know and search for. */
+/* The text is PyTorch's, because users search for it. */
 static xpu_status out_of_memory(device_memory *m, arena *a, size_t rounded, size_t size) {
     size_t total, free_bytes = device_memory_free_bytes(m, &total);
     size_t allocated = (size_t)m->stats.allocated_bytes[XPU_POOL_ALL].current;
@@ -535,8 +541,8 @@ static xpu_status out_of_memory(device_memory *m, arena *a, size_t rounded, size
                     format_size(used, allocated), format_size(unused, reserved - allocated));
 }
 
-/* A block for a request that no free one fits, in no tree: from the driver, after giving back what is
- * cached if need be. */
+/* Allocates a block when no free one fits. If the driver is out of memory, cached memory is returned to it
+ * and the allocation is retried. The result is in no tree. */
 static xpu_status grow(device_memory *m, arena *a, size_t rounded, block **result) {
     size_t size = segment_size(rounded);
     if (SET(garbage_threshold) > 0) XPU_TRY(collect_garbage(m));
@@ -547,7 +553,7 @@ static xpu_status grow(device_memory *m, arena *a, size_t rounded, block **resul
     XPU_TRY(device_memory_release(m, NULL));
     status = new_segment(m, a, size, true, result);
     if (status != XPU_ERROR_OUT_OF_MEMORY) return status;
-    /* Blocks that other streams have now passed may fit. */
+    /* device_memory_release waited for other streams, so their pending blocks are free and may fit. */
     *result = find_free(a, rounded);
     for (memory_pool *p = m->private_pools; !*result && p && a->pool == &m->pool; p = p->next) {
         const arena *spare = p->traits & POOL_USE_ON_OOM ? find_arena(p, a->stream, a->large) : NULL;
@@ -558,8 +564,7 @@ static xpu_status grow(device_memory *m, arena *a, size_t rounded, block **resul
     return XPU_SUCCESS;
 }
 
-/* Cuts what `b`, in no tree, has beyond `size` off it, and leaves that among the free. Gives the first part.
- */
+/* Splits `b`, which is in no tree: returns the first `size` bytes and inserts the rest as free. */
 static inline block *cut(device_memory *m, block *b, size_t size) {
     arena *a = b->arena;
     size_t rest = b->node.size - size;
@@ -588,7 +593,7 @@ static inline block *cut(device_memory *m, block *b, size_t size) {
     return front;
 }
 
-/* All of `b`, in no tree: no part of it is left among the free. */
+/* Uses all of `b`, which is in no tree, and updates the statistics of split blocks. */
 static inline block *take_whole(device_memory *m, block *b) {
     if (!b->prev && !b->next) return b;
     FOR_KINDS(kind, b->arena->large) {
@@ -598,7 +603,7 @@ static inline block *take_whole(device_memory *m, block *b) {
     return b;
 }
 
-/* `b` without what it has beyond `size`, where the rules allow to cut it. */
+/* Splits `b` to `size` bytes if pool, sizes and settings allow it; otherwise uses all of it. */
 static inline block *split(device_memory *m, block *b, size_t size) {
     size_t rest = b->node.size - size;
     if ((b->arena->pool->traits & POOL_NO_SPLIT) ||
@@ -640,10 +645,10 @@ xpu_status device_memory_settle(device_memory *m) {
 
 void device_memory_take_back(device_memory *m, block *b) { take_back(m, b); }
 
-/* The block, handed out or not, that `pointer` lies in. */
+/* The block that contains `pointer`, allocated or not. */
 static block *block_around(segment *s, const char *pointer) {
     block **at = start_of(s, pointer);
-    while (!*at || (*at)->node.address > pointer) at--; /* the segment starts with a block */
+    while (!*at || (*at)->node.address > pointer) at--; /* ends at the latest at the segment's first block */
     return *at;
 }
 
@@ -657,7 +662,7 @@ xpu_status device_memory_hand_out(device_memory *m, char *address, size_t size, 
         return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for the allocator's tables");
     arena *a = b->arena;
     arena_remove(a, b);
-    if (address > b->node.address) { /* what lies before it stays free */
+    if (address > b->node.address) { /* the part before `address` stays free */
         block *before = cut(m, b, (size_t)(address - b->node.address));
         arena_remove(a, b);
         arena_insert(a, before);
@@ -715,8 +720,8 @@ xpu_status xpu_malloc(xpu_stream *stream, size_t size, void **pointer) {
         *pointer = NULL;
         return XPU_SUCCESS;
     }
-    if (xpu_in_bad_fork()) return cl_init(); /* which says so */
-    /* Half of the address space is more than any device has, and rounds up without overflow. */
+    if (xpu_in_bad_fork()) return cl_init(); /* returns the fork error */
+    /* Half of the address space exceeds any device's memory and can be rounded up without overflow. */
     if (size > SIZE_MAX / 2) size = SIZE_MAX / 2;
     block *b = NULL;
     device_memory *m = lock_memory(xpu_stream_device(stream));
@@ -734,7 +739,8 @@ xpu_status xpu_malloc(xpu_stream *stream, size_t size, void **pointer) {
     return status;
 }
 
-/* Finds and locks what a block's pointer belongs to; NULL and an error text if it is no block's. */
+/* Finds the allocated block that starts at `pointer` and locks its device's memory. Returns NULL with an
+ * error text, and no lock, if there is none. */
 static block *lock_block(const void *pointer, const char *what, device_memory **m) {
     int device = segment_map_device(pointer);
     if (device >= 0) {
@@ -760,7 +766,7 @@ xpu_status xpu_free(void *pointer) {
 
 xpu_status xpu_memory_record_stream(void *pointer, xpu_stream *stream) {
     XPU_REJECT_IF(!stream, "stream is NULL");
-    if (!pointer) return XPU_SUCCESS; /* of an empty tensor */
+    if (!pointer) return XPU_SUCCESS; /* an empty tensor */
     if (xpu_in_bad_fork()) return cl_init();
     device_memory *m;
     block *b = lock_block(pointer, "xpu_memory_record_stream", &m);
@@ -778,10 +784,10 @@ xpu_status xpu_memory_device_of(const void *pointer, int *device) {
     return XPU_SUCCESS;
 }
 
-/* The block around the pointer into memory of a device that is locked; NULL where none is handed out. */
+/* The allocated block that contains `pointer`, or NULL. The device's lock is held. */
 static const block *handed_out_around(const void *pointer) {
     segment *s = segment_map_find(pointer);
-    const block *b = s ? block_around(s, pointer) : NULL; /* or it was given back since */
+    const block *b = s ? block_around(s, pointer) : NULL; /* the segment may be gone since the lookup */
     return b && b->allocated ? b : NULL;
 }
 

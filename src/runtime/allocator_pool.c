@@ -1,4 +1,6 @@
-/* Pools of memory that belong to one user of the caching allocator: a graph, or a program's own. */
+/* Private memory pools of the caching allocator, for graphs and for a program's MemPool. A pool is created by
+ * its first user and destroyed with its last segment after the last user has released it. Any thread may
+ * call; each function takes the device's lock. XPU_ERROR_INVALID_ARGUMENT: there is no such pool. */
 #include <inttypes.h>
 
 #include "cl/cl.h"
@@ -146,7 +148,7 @@ xpu_status xpu_pool_no_split(int device, const uint64_t id[2]) {
 }
 
 void *xpu_pool_this_thread(void) {
-    static _Thread_local char here; /* its address is the thread's mark */
+    static _Thread_local char here; /* its address identifies the thread */
     return &here;
 }
 
@@ -155,7 +157,7 @@ bool xpu_pool_thread_filter(xpu_stream *stream, void *user) {
     return xpu_pool_this_thread() == user;
 }
 
-/* --- what a pool has handed out --- */
+/* --- saving and restoring a pool's allocations --- */
 
 typedef struct saved_block {
     char *address;
@@ -175,7 +177,7 @@ static block *first_of(const segment *s, const memory_pool *pool) {
     return b->arena->pool == pool ? b : NULL;
 }
 
-/* Counts the blocks of `pool` that are handed out, and lists them where `list` isn't NULL. */
+/* Counts the allocated blocks of `pool`, and fills `list` if it is not NULL. */
 static size_t handed_out(const device_memory *m, const memory_pool *pool, saved_block *list) {
     size_t count = 0;
     for (const segment *s = m->segments; s; s = s->after) {
@@ -211,7 +213,7 @@ xpu_status xpu_pool_save(int device, const uint64_t id[2], xpu_pool_state **stat
     return status;
 }
 
-/* Nothing has changed where the pool has lost a segment since. */
+/* Runs before anything changes: fails if the pool has lost a segment since the save. */
 static xpu_status check_segments(const memory_pool *pool, const xpu_pool_state *state) {
     for (size_t i = 0; i < state->count; i++) {
         const segment *s = segment_map_find(state->blocks[i].address);

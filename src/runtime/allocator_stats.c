@@ -1,4 +1,6 @@
-/* What the caching allocator tells of itself: statistics, sizes, every block, its history. */
+/* Inspection of the caching allocator: statistics, memory limits, block listing and history hook. Any thread
+ * may call; each function takes the device's lock. The hook runs with that lock held, so it must not call the
+ * allocator; block visitors run without it. */
 #include "cl/cl.h"
 #include "core/memory.h"
 #include "runtime/allocator.h"
@@ -98,7 +100,7 @@ static xpu_block_info describe(const device_memory *m, const segment *s, const b
     };
 }
 
-/* A list of all blocks, owned by the caller. */
+/* Lists all blocks; the caller frees *list. */
 static xpu_status list_blocks(const device_memory *m, xpu_block_info **list, size_t *count,
                               size_t *active_bytes) {
     *count = *active_bytes = 0;
@@ -127,7 +129,7 @@ xpu_status xpu_memory_visit_blocks(int device, xpu_block_visitor visit, void *us
         m->hook(XPU_TRACE_SNAPSHOT, device, NULL, active_bytes, 0, NULL, m->hook_user);
     device_memory_unlock(m);
     if (status != XPU_SUCCESS) return status;
-    /* Without the lock: the visitor may allocate. */
+    /* The lock is released, because the visitor may allocate. */
     for (size_t i = 0; i < count; i++) visit(&list[i], user);
     core_free(list);
     return XPU_SUCCESS;

@@ -1,5 +1,6 @@
-/* Built programs on disk. A file is written whole or not at all (os_file_write); its contents are hashed, so
- * that a damaged file is never used. Nothing here fails loudly: without a cache everything is built again. */
+/* The on-disk cache of built programs. Files are written atomically (os_file_write) and carry a hash of their
+ * contents, so a damaged file is never used. Any thread and any number of processes may use the cache at
+ * once. No error is raised: without a usable cache, programs are rebuilt. */
 #include <stdio.h>
 #include <time.h>
 
@@ -11,7 +12,7 @@
 
 typedef struct header {
     uint64_t magic, size;
-    hash128 hash; /* of the binary, begun with its key */
+    hash128 hash; /* of key and binary */
 } header;
 
 static char folder[OS_PATH_SIZE];
@@ -66,7 +67,7 @@ xpu_status cache_load(const char *key, unsigned char **data, size_t *size) {
     return XPU_SUCCESS;
 }
 
-/* Takes away what a writer left that was killed: a temporary file so old that nobody writes it any more. */
+/* Deletes temporary files that a killed writer left behind. A day is longer than any write takes. */
 static void remove_leftover(const char *name, void *user) {
     enum { A_DAY = 24 * 60 * 60, END = sizeof OS_TEMPORARY - 1 };
     char path[OS_PATH_SIZE];

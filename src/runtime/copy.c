@@ -1,10 +1,12 @@
-/* Copies and fills of plain bytes. */
+/* xpu_memcpy and xpu_memset. Host devices copy and fill on the calling thread and its thread pool; other
+ * devices enqueue commands (USM, SVM) or use copy_buffer.c. Any thread may call. A non-blocking copy returns
+ * before the device has read or written the memory, which the caller must keep alive until then. */
 #include "runtime/work.h"
 
-/* Bytes below which one thread copies as fast as several. */
+/* Below this size one thread copies as fast as several. */
 #define MIN_SHARED_BYTES ((size_t)1 << 18)
 
-/* --- on host devices: plain memory operations, shared out --- */
+/* --- host devices: memory operations, divided among the thread pool --- */
 
 typedef struct bytes_job {
     char *to;
@@ -23,7 +25,7 @@ static void fill(char *to, const char *pattern, size_t pattern_size, size_t size
     }
     size_t done = size < pattern_size ? size : pattern_size;
     memcpy(to, pattern, done);
-    while (done < size) { /* double what is there, within the first-level cache */
+    while (done < size) { /* double the filled prefix, but read no more than fits the L1 cache */
         size_t step = done < 16384 ? done : 16384;
         if (step > size - done) step = size - done;
         memcpy(to + done, to, step);
@@ -33,7 +35,7 @@ static void fill(char *to, const char *pattern, size_t pattern_size, size_t size
 
 static void run_part(int part, void *context) {
     const bytes_job *job = context;
-    /* parts begin at multiples of 64, which every pattern's size divides */
+    /* Parts begin at multiples of 64, which every pattern size divides. */
     size_t begin = job->size / 64 * (size_t)part / (size_t)job->parts * 64;
     size_t end =
         part + 1 == job->parts ? job->size : job->size / 64 * ((size_t)part + 1) / (size_t)job->parts * 64;
@@ -60,9 +62,9 @@ static xpu_status run_on_host(const xpu_work *seen) {
     return XPU_SUCCESS;
 }
 
-/* --- on other devices --- */
+/* --- other devices --- */
 
-/* Copies go in pieces: a driver was seen to take the size of one command modulo 4 GiB. */
+/* Copies are divided into commands of 1 GiB, because one driver takes a command's size modulo 4 GiB. */
 #define PIECE ((size_t)1 << 30)
 
 static xpu_status copy_piece(const work *w, char *to, const char *from, size_t size, bool blocking) {
@@ -119,7 +121,7 @@ xpu_status xpu_memcpy(xpu_stream *stream, void *to, const void *from, size_t siz
     bool waited;
     const xpu_status status = stream_copy(stream, to, from, size, blocking, &waited);
     if (status == XPU_SUCCESS && waited) return fault_check(stream->device, watched);
-    if (watched) atomic_store(&stream->watched, true); /* for the next that waits */
+    if (watched) atomic_store(&stream->watched, true); /* the next call that waits checks for faults */
     return status;
 }
 

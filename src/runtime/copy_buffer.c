@@ -1,18 +1,19 @@
-/* Copies and fills by kernels, and copies of memory that is addresses to kernels and buffers to the driver
- * (XPU_MEMORY_BUFFER). Within the device kernels do them: the driver's own commands take longer to submit, no
- * buffer has to be found, and drivers fill bytes one by one. Between host and device the driver's commands
- * do, but for uploads that the host must not wait for.
- */
+/* Fills on all devices but the host's, and copies of XPU_MEMORY_BUFFER memory (addresses to kernels, cl_mem
+ * buffers to the driver). Copies within the device and fills run as kernels: the driver's commands take
+ * longer to submit and fill byte by byte. Copies between host and device use the driver's commands, except
+ * small uploads from pageable memory, which would block the host.
+ *
+ * Any thread may call. Kernels are created on first use and kept until the process ends. */
 #include "core/embedded.h"
 #include "kernels/bytes.h"
 #include "runtime/kernel.h"
 #include "runtime/work.h"
 
-/* The driver's commands go in pieces: one was seen to take the size of a command modulo 4 GiB. */
+/* Transfers are divided into commands of 1 GiB, because one driver takes a command's size modulo 4 GiB. */
 #define PIECE ((size_t)1 << 30)
 
-/* Uploads from pageable memory of up to so many bytes go through pinned memory, so that the host needn't wait
- * until the stream has come that far. */
+/* Uploads from pageable memory up to this size are staged in pinned memory, so the host does not wait for the
+ * stream to reach them. */
 #define STAGED ((size_t)1 << 20)
 
 typedef enum bytes_kernel { COPY, FILL, UPLOAD_64, UPLOAD_256, UPLOAD_896, BYTES_KERNELS } bytes_kernel;
@@ -74,7 +75,7 @@ xpu_status fill_by_kernel(work *w) {
 
 /* --- between host and device --- */
 
-/* A command of the driver: a write to `buffer` where `from` is given, else a read. */
+/* Enqueues one command: a write to `buffer` if `from` is not NULL, otherwise a read. */
 static xpu_status transfer(const work *w, cl_mem buffer, size_t offset, void *to, const void *from,
                            size_t size, bool blocking) {
     const cl_device *device = &cl_devices[w->seen.stream->device];
@@ -107,7 +108,7 @@ static xpu_status transfer_all(const work *w, cl_mem buffer, size_t offset, char
         return launch(w, UPLOAD_##capacity, items, (capacity) / 8, &p, sizeof p);                            \
     }
 
-/* As a kernel's argument: read when this returns, whatever the stream still has to do. */
+/* Passes the data as a kernel argument, which the driver copies before this returns. */
 static xpu_status upload_as_argument(const work *w) {
     const size_t size = (size_t)w->seen.bytes;
     const size_t items = (size + 7) / 8;
@@ -116,7 +117,7 @@ static xpu_status upload_as_argument(const work *w) {
     UPLOAD(896)
 }
 
-/* By way of pinned memory, likewise read when this returns. */
+/* Copies the data to pinned memory before this returns, and uploads it from there. */
 static xpu_status upload_staged(const work *w, cl_mem buffer, size_t offset) {
     const size_t size = (size_t)w->seen.bytes;
     void *staged;
@@ -143,22 +144,22 @@ xpu_status buffer_copy(work *w) {
         return blocking ? stream_finish(stream) : XPU_SUCCESS;
     }
     if (source) return transfer_all(w, source, from_offset, to, NULL, blocking);
-    if (!target) { /* both on the host */
+    if (!target) { /* host to host */
         XPU_TRY(stream_finish(stream));
         memmove(to, from, size);
         w->waited = true;
         return XPU_SUCCESS;
     }
-    /* What the host gets back at once it may change at once. Pinned memory is read in the stream's order: a
-     * copy that the stream has not come to yet may be about to write it. */
+    /* After a blocking call the host may overwrite the source immediately, so its contents are copied now.
+     * That is not possible for pinned memory: an earlier copy in the stream may still write to it. */
     const bool pinned = xpu_host_is_pinned(from);
     if (blocking && size <= STAGED && !pinned) {
         w->waited = false;
         if (size <= sizeof((upload_896_params *)0)->words) return upload_as_argument(w);
         if (upload_staged(w, target, to_offset) == XPU_SUCCESS) return XPU_SUCCESS;
-        w->waited = true; /* no pinned memory left: as larger ones */
+        w->waited = true; /* no pinned memory left: transfer it as larger uploads are */
     }
-    /* a driver (Intel's for processors) reads what a blocking command writes before the stream gets there */
+    /* Intel's CPU driver reads the source of a blocking write before the stream reaches the command. */
     XPU_TRY(transfer_all(w, target, to_offset, NULL, from, blocking && !pinned));
     return blocking && pinned ? stream_finish(stream) : XPU_SUCCESS;
 }

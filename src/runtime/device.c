@@ -1,4 +1,6 @@
-/* Devices, the calling thread's current one, launch slots and the host team. */
+/* Devices: properties, the calling thread's current device, synchronization, launch slots, and the host
+ * thread pool. Any thread may call. Functions fail with the error of cl_get for a device that does not exist.
+ */
 #include "runtime/graph.h"
 
 static _Thread_local int current_device;
@@ -48,11 +50,11 @@ xpu_status xpu_device_trim(int index) {
     cl_device *device;
     char driver[OS_PATH_SIZE], own[OS_PATH_SIZE];
     XPU_TRY(cl_get(index, &device));
-    /* A driver's objects begin with the address of a table of its functions, which lie in its library. */
+    /* OpenCL objects begin with a pointer to the driver's dispatch table; its functions lie in its library.
+     */
     const void *const *const *object = (const void *const *const *)device->id;
     if (os_library_of((*object)[0], driver)) os_library_trim(driver);
-    if (os_library_of(&cl_devices, own))
-        os_library_trim(own); /* with the sources of kernels that were looked up */
+    if (os_library_of(&cl_devices, own)) os_library_trim(own); /* includes the embedded kernel sources */
     os_heap_trim();
     return XPU_SUCCESS;
 }
@@ -68,7 +70,7 @@ _Static_assert(MAX_SLOTS == 64, "one bit a slot");
 
 static void give_back(void *value) {
     atomic_fetch_and(&taken, ~((uint64_t)1 << ((intptr_t)value - 1)));
-    slot = -1; /* destructors that run later and launch take the slow way */
+    slot = -1; /* destructors that run later in this thread launch through the locked path */
 }
 
 static void make_key(void) { os_key_create(&slot_key, give_back); }
@@ -79,7 +81,7 @@ int slot_get(void) {
     uint64_t bits = atomic_load(&taken);
     int s;
     do {
-        if (bits == UINT64_MAX) return -1; /* not remembered: a slot may become free */
+        if (bits == UINT64_MAX) return -1; /* try again next time: a slot may become free */
         s = __builtin_ctzll(~bits);
     } while (!atomic_compare_exchange_weak(&taken, &bits, bits | (uint64_t)1 << s));
     os_key_set(slot_key, (void *)(intptr_t)(s + 1));
@@ -101,7 +103,7 @@ xpu_status slot_queue(int s, int index, cl_command_queue *queue) {
     return XPU_SUCCESS;
 }
 
-/* --- host team --- */
+/* --- host thread pool --- */
 
 static xpu_host_thread_pool team;
 static _Atomic(const xpu_host_thread_pool *) team_set;

@@ -1,15 +1,19 @@
-/* Events: a marker in a queue; on host devices, where work is done at once, just a time. */
+/* Events: an OpenCL marker in a queue. On host devices, where work completes during the submitting call, an
+ * event only stores a time. In a capture an event stores its position (graph_mark) instead.
+ *
+ * The creator owns an event and destroys it. Threads must not use one event at the same time, except in
+ * xpu_event_query, xpu_event_synchronize and xpu_stream_wait. */
 #include "runtime/graph.h"
 
 struct xpu_event {
     int device;
     bool timing, recorded;
     cl_event marker; /* NULL on host devices */
-    uint64_t time;   /* host devices: nanoseconds at the mark */
-    /* The stream whose queue may still keep the marker to itself. Drivers must be told to get on (flushed)
-     * before others wait for it; recording alone, which is far more frequent, doesn't pay for that. */
+    uint64_t time;   /* host devices: time of recording, in nanoseconds */
+    /* The stream whose queue may not have been flushed since the marker. A flush is needed only before
+     * another queue or the host waits; recording is far more frequent, so it does not flush. */
     _Atomic(xpu_stream *) unflushed;
-    graph_mark mark; /* of a capture in which it was recorded last; it has no marker then */
+    graph_mark mark; /* set if it was last recorded in a capture; `marker` is NULL then */
 };
 
 xpu_status xpu_event_create(int device, bool timing, xpu_event **event) {
@@ -107,7 +111,7 @@ xpu_status xpu_stream_wait(xpu_stream *stream, xpu_event *event) {
     if (xpu_in_bad_fork()) return cl_init();
     if (event->mark.capture) return graph_join(stream, &event->mark);
     if (event->recorded) XPU_TRY(xpu_stream_refuse_capture(stream, "waiting for work that isn't captured"));
-    if (!event->marker || stream->host) /* never recorded, or of a host device: it has happened */
+    if (!event->marker || stream->host) /* never recorded, or on a host device: already complete */
         return XPU_SUCCESS;
     if (event->device != stream->device) return event_finish(event); /* contexts don't share events */
     const cl_device *device = &cl_devices[stream->device];

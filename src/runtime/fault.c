@@ -1,4 +1,7 @@
-/* Reports of faults: one place a device, or one a thread where work is done when the launch returns. */
+/* Fault reports of kernels (bounds checks, assertions). Each device has one report buffer. On host devices,
+ * where the kernel has finished when the launch returns, each thread has its own, and the fault is raised at
+ * the launch. Elsewhere it is raised as a deferred error at the next synchronization (fault_check).
+ * Any thread may call. Errors: XPU_ERROR_INDEX, XPU_ERROR_ASSERTION. */
 #include "runtime/fault.h"
 
 #include <stdlib.h>
@@ -8,13 +11,13 @@
 
 static struct {
     _Atomic(xpu_fault *) place; /* NULL before the first watched launch */
-    bool direct;                /* the host can read it where it lies */
+    bool direct;                /* the host can read it in place */
 } reports[CL_MAX_DEVICES];
-static os_mutex fault_lock = OS_MUTEX_INIT; /* guards making a place and taking a report */
+static os_mutex fault_lock = OS_MUTEX_INIT; /* guards creating a report buffer and taking a report */
 static _Thread_local xpu_fault of_thread;
 
 static bool is_late(const xpu_stream *stream) {
-    static atomic_int asked; /* 0 not yet, 1 host devices report at once, 2 late too */
+    static atomic_int asked; /* 0 not read yet, 1 host devices raise at the launch, 2 deferred as well */
     if (!stream->host || stream_capture(stream)) return true;
     int answer = atomic_load_explicit(&asked, memory_order_relaxed);
     if (!answer) {
@@ -25,7 +28,7 @@ static bool is_late(const xpu_stream *stream) {
     return answer == 2;
 }
 
-/* Copies the report out, or (`fault` NULL) writes an empty one. */
+/* Reads the report into *fault; with `fault` NULL, clears it. */
 static xpu_status transfer(int device, xpu_fault *place, xpu_fault *fault) {
     static const char empty = 0;
     xpu_stream *stream;
@@ -85,7 +88,7 @@ void xpu_fault_take(xpu_stream *stream, const xpu_fault *place, xpu_fault *fault
         *fault = *place;
 }
 
-/* Fails with the report; `late`: some time after the launch. */
+/* Fails with the report. `late`: the error is deferred, so the text says that an earlier call caused it. */
 static xpu_status fail_with(const xpu_fault *fault, int device, bool late) {
     xpu_status status;
     if (fault->which == FAULT_TEXT) {

@@ -1,5 +1,10 @@
-/* Graphs: captures, and replays. While a stream is captured it counts as observed, so that work_submit comes
- * here. */
+/* Graphs: capture and replay. A capture counts as an observer, so work_submit takes its slow path, which
+ * records the work here instead of running it. A node is a copy of the work with everything it points at.
+ * Device memory comes from the graph's private pool and stays reserved until the graph is reset.
+ *
+ * The caller owns a graph and destroys it. Any thread may submit work to a captured stream; replays of one
+ * graph are serialized. Errors: XPU_ERROR_INVALID_ARGUMENT for operations that a capture does not permit,
+ * XPU_ERROR_NOT_SUPPORTED for more streams or generators than a graph can hold. */
 #include "runtime/graph.h"
 
 #include <stdlib.h>
@@ -9,23 +14,26 @@
 #include "runtime/allocator.h"
 #include "runtime/kernel.h"
 
-enum { STREAMS_MAX = 32 }; /* of one capture */
+enum { STREAMS_MAX = 32 }; /* per capture */
 
-/* What a graph draws from a generator. Kernels of other graphs can have its mark, too: the gradient of a
- * dropout draws the numbers again that the last replay of its graph drew. */
+/* A graph's use of one generator. During capture, random operations receive a placeholder seed, `mark`. At
+ * replay, every kernel parameter that holds the placeholder gets the real seed and offset. Kernels of other
+ * graphs may hold it too: the backward graph of a dropout must draw the numbers of the last forward replay.
+ */
 typedef struct draws {
-    struct draws *next; /* all that there are */
-    int holders;        /* the graph, and each patch */
+    struct draws *next; /* list of all */
+    int holders;        /* references: the graph, and each patch */
     xpu_generator *generator;
-    uint64_t mark;          /* in the place of the seed, while it is captured */
-    uint64_t used;          /* by all that the graph does */
-    uint64_t seed, counter; /* of the last replay */
+    uint64_t mark;          /* the placeholder seed */
+    uint64_t used;          /* random numbers that one replay consumes */
+    uint64_t seed, counter; /* real values of the last replay */
 } draws;
 static draws *all_draws;
 static atomic_int draws_count;
 static os_mutex draws_lock = OS_MUTEX_INIT; /* guards the list, and `holders` */
 
-/* Where a kernel's parameters have a seed and, behind it, a counter, which the draws' own is added to. */
+/* The position in a kernel's parameters of a placeholder seed and the counter behind it. A replay writes the
+ * real seed, and adds the replay's counter to the recorded one. */
 typedef struct patch {
     struct patch *next;
     draws *of;
@@ -34,14 +42,14 @@ typedef struct patch {
 } patch;
 
 typedef struct node {
-    work w; /* what it points at is in the bytes behind the node */
+    work w; /* points into the bytes behind the node */
     xpu_range range;
     size_t global[3];
-    cl_kernel instance; /* with its arguments; NULL: it is done as other work is */
+    cl_kernel instance; /* with its arguments set; NULL: replayed through work_submit */
     patch *patches;
 } node;
 
-/* Host memory that nodes read. */
+/* Copies of host memory that nodes read (xpu_graph_keep). */
 typedef struct table {
     struct table *next;
     _Alignas(16) char bytes[];
@@ -49,14 +57,14 @@ typedef struct table {
 
 typedef struct member {
     xpu_stream *stream;
-    uint32_t has[STREAMS_MAX]; /* how much of each member's work comes before what it gets next */
+    uint32_t has[STREAMS_MAX]; /* vector clock: how many nodes of each member precede its next node */
 } member;
 
 struct xpu_graph {
-    struct xpu_graph *next; /* of all */
+    struct xpu_graph *next; /* list of all */
     int device;
-    uint64_t capture; /* the number of the capture that goes on; 0: none does */
-    uint64_t ended;   /* when the capture that it has was over, on the allocator's clock; 0: it has none */
+    uint64_t capture; /* number of the active capture; 0: none */
+    uint64_t ended;   /* when its capture ended, by allocator_tick; 0: it has no capture */
     bool is_ready, is_watched;
     bool has_pool;
     uint64_t pool[2];
@@ -64,23 +72,23 @@ struct xpu_graph {
     int node_count, node_room;
     table *tables;
     draws *own[8];                 /* by generator */
-    uint32_t *counters;            /* NULL: nobody counts */
-    const xpu_stream *replayed_on; /* the last time; it may be gone */
+    uint32_t *counters;            /* NULL: no node uses them */
+    const xpu_stream *replayed_on; /* stream of the last replay; only compared, never dereferenced */
     int own_count;
-    /* of a capture only: its streams, the first one's first, and how far they had come at each mark */
+    /* During a capture only: its streams, the one that began it first, and their clocks at each mark. */
     member members[STREAMS_MAX];
     int member_count;
     uint32_t (*marks)[STREAMS_MAX];
     int mark_count, mark_room;
-    os_mutex lock;        /* guards all of it while it captures */
-    os_mutex replay_lock; /* is held for a replay */
+    os_mutex lock;        /* guards the graph while it captures */
+    os_mutex replay_lock; /* held during a replay */
 };
 
-static xpu_graph *graphs;                    /* all that there are */
-static os_mutex graphs_lock = OS_MUTEX_INIT; /* guards the list, and `capture` and `ended` of each */
+static xpu_graph *graphs;                    /* list of all */
+static os_mutex graphs_lock = OS_MUTEX_INIT; /* guards the list, and `capture` and `ended` of each graph */
 static uint64_t last_capture;
 
-/* --- asking --- */
+/* --- queries --- */
 
 bool xpu_stream_is_capturing(const xpu_stream *stream) { return stream && stream_capture(stream); }
 
@@ -98,7 +106,7 @@ xpu_status graph_refuse_device(int device, const char *what) {
     return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "operation not permitted when stream is capturing: %s", what);
 }
 
-/* The capture of that number, with its lock held; NULL when it is over. */
+/* The graph whose active capture has this number, with its lock held; NULL if that capture has ended. */
 static xpu_graph *lock_capture(uint64_t number) {
     os_mutex_lock(&graphs_lock);
     xpu_graph *g = number ? graphs : NULL;
@@ -109,7 +117,7 @@ static xpu_graph *lock_capture(uint64_t number) {
 }
 
 bool xpu_graph_may_use(int device, const void *pointer) {
-    if (xpu_in_bad_fork()) return false; /* which replays none; locks may have been copied locked */
+    if (xpu_in_bad_fork()) return false; /* the child replays nothing, and its lock may be stuck */
     const uint64_t since = allocator_time_of(pointer);
     bool found = false;
     os_mutex_lock(&graphs_lock);
@@ -127,7 +135,7 @@ xpu_status xpu_pool_new_id(bool of_user, uint64_t pool[2]) {
     return XPU_SUCCESS;
 }
 
-/* --- draws --- */
+/* --- random numbers --- */
 
 static void release_draws(draws *d) {
     os_mutex_lock(&draws_lock);
@@ -188,7 +196,7 @@ xpu_status xpu_graph_reserve(xpu_stream *stream, xpu_generator *generator, uint6
     return status;
 }
 
-/* The draws with that mark, held once more; NULL where it is none. */
+/* The draws with this placeholder, with a new reference; NULL if `mark` is not a placeholder. */
 static draws *find_draws(uint64_t mark) {
     os_mutex_lock(&draws_lock);
     draws *d = all_draws;
@@ -198,7 +206,7 @@ static draws *find_draws(uint64_t mark) {
     return d;
 }
 
-/* Finds the marks in the kernel's parameters. */
+/* Finds placeholder seeds in the kernel's parameters. */
 static xpu_status add_patches(node *n) {
     const char *params = n->w.seen.params;
     const size_t words = params ? n->w.seen.params_size / sizeof(uint64_t) : 0;
@@ -233,14 +241,14 @@ static void free_node(const xpu_graph *g, node *n) {
 
 static size_t padded(size_t size) { return (size + 15) / 16 * 16; }
 
-/* Puts a copy at *at, which moves on. */
+/* Copies to *at and advances it. */
 static void *put(char **at, const void *from, size_t size) {
     void *to = memcpy(*at, from, size);
     *at += padded(size);
     return to;
 }
 
-/* A copy of the work and of all that it points at and that doesn't live on by itself. */
+/* Copies the work and everything it points at whose lifetime ends with the submitting call. */
 static node *copy_of(const work *w) {
     const xpu_work *seen = &w->seen;
     const bool has_context = seen->context && !w->release;
@@ -325,7 +333,7 @@ xpu_status graph_record(xpu_graph *g, const work *w) {
         os_mutex_unlock(&g->lock);
     }
     if (status == XPU_SUCCESS || !n) return status;
-    n->w.release = NULL; /* the caller's still */
+    n->w.release = NULL; /* on failure the caller still owns the context */
     free_node(g, n);
     return status;
 }
@@ -417,7 +425,7 @@ xpu_status graph_counters(xpu_graph *g, uint32_t **counters) {
     return status;
 }
 
-/* Whose memory comes from the graph's pool. */
+/* Pool filter: streams of this capture allocate from the graph's pool. */
 static bool is_of_capture(xpu_stream *stream, void *graph) { return stream_capture(stream) == graph; }
 
 xpu_status xpu_graph_begin(xpu_graph *g, xpu_stream *stream, const uint64_t pool[2]) {
@@ -460,7 +468,8 @@ static void empty(xpu_graph *g) {
     g->node_count = g->node_room = 0;
     for (int i = 0; i < g->own_count; i++) release_draws(g->own[i]);
     g->own_count = 0;
-    if (g->counters && !xpu_in_bad_fork() && device_finish(g->device) == XPU_SUCCESS) /* a replay may count */
+    /* A replay that is still running may use the counters. */
+    if (g->counters && !xpu_in_bad_fork() && device_finish(g->device) == XPU_SUCCESS)
         cl_memory_free(g->device, g->counters);
     g->counters = NULL;
     g->is_ready = g->is_watched = false;
@@ -471,7 +480,7 @@ xpu_status xpu_graph_end(xpu_graph *g) {
     os_mutex_lock(&graphs_lock);
     const bool captured = g->capture != 0;
     if (captured) {
-        os_mutex_lock(&g->lock); /* whoever found it capturing is through */
+        os_mutex_lock(&g->lock); /* waits for threads that are recording */
         os_mutex_unlock(&g->lock);
         g->capture = 0;
         g->ended = allocator_tick();
@@ -540,9 +549,8 @@ xpu_status xpu_graph_visit(const xpu_graph *g, xpu_graph_visitor visit, void *us
 
 /* --- replays --- */
 
-/* Kernel objects of their own, with arguments set once, are for queues. Where kernels run on the calling
- * thread the driver's part is the same with them, and more than a thousand don't fit the processor's cache.
- */
+/* Preset kernel objects, with arguments set once, save time only when kernels go to a queue. With
+ * has_local_exec the driver's cost is the same, and a thousand such objects do not fit the CPU's cache. */
 static bool has_presets(const xpu_graph *g) { return !cl_devices[g->device].properties.has_local_exec; }
 
 xpu_status xpu_graph_instantiate(xpu_graph *g) {
@@ -566,7 +574,7 @@ xpu_status xpu_graph_instantiate(xpu_graph *g) {
     return XPU_SUCCESS;
 }
 
-/* Gives kernels that draw random numbers the ones that are next. */
+/* Reserves the random numbers of this replay from each generator. */
 static xpu_status draw(const xpu_graph *g) {
     for (int i = 0; i < g->own_count; i++) {
         draws *d = g->own[i];
@@ -580,7 +588,7 @@ static xpu_status draw(const xpu_graph *g) {
 static xpu_status write_patches(node *n) {
     for (const patch *p = n->patches; p; p = p->next) {
         const uint64_t pair[2] = {p->of->seed, p->of->counter + p->counter};
-        memcpy((char *)n->w.seen.params + p->at, pair, sizeof pair); /* which are the node's own */
+        memcpy((char *)n->w.seen.params + p->at, pair, sizeof pair); /* the node owns its parameters */
     }
     return n->instance ? launch_set_arguments(&n->w, n->instance) : XPU_SUCCESS;
 }
@@ -591,7 +599,7 @@ static xpu_status fail_at(const cl_device *device, const node *n, cl_int error) 
     return status;
 }
 
-/* Enqueues nodes from `i` on up to the first that isn't a preset kernel, or fails; gives its number. */
+/* Enqueues nodes from `i` up to the first that is not a preset kernel or fails; returns its index. */
 static int enqueue_presets(const xpu_graph *g, const cl_device *device, cl_command_queue queue, int i,
                            xpu_status *status) {
     for (; i < g->node_count; i++) {
@@ -639,7 +647,7 @@ xpu_status xpu_graph_replay(xpu_graph *g, xpu_stream *stream) {
     XPU_TRY(xpu_stream_refuse_capture(stream, "replaying a graph"));
     os_mutex_lock(&g->replay_lock);
     xpu_status status = xpu_graph_instantiate(g);
-    /* What replays write they share, so that they come one after the other on the device, too. */
+    /* Replays write the same memory, so a replay on another stream waits for the device. */
     const xpu_stream *last = g->replayed_on;
     if (status == XPU_SUCCESS && last && last != stream && !stream->host) status = device_finish(g->device);
     if (status == XPU_SUCCESS) status = draw(g);

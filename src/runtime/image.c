@@ -1,11 +1,14 @@
-/* Images of kernels as bytes (xpu/image.h): written, and read strictly. Reading takes what writing makes and
- * nothing else: the same fields in the same order with the same spaces. So the reader is a walk along the
- * writer's text, equal images are equal bytes, and what was changed by hand or by a disk is refused:
+/* Kernel images (xpu/image.h): serialization and strict parsing. The reader accepts exactly what the writer
+ * produces, field by field and space by space. Equal images are therefore equal bytes, and an edited or
+ * damaged image is rejected. The format:
  *
  *     {"xpu_image": 1, "kind": "source", "name": "…", …, "code_size": 1234, "hash": "32 digits"}
  *     the code
  *
- * The hash is of all before it, and of the code. Nothing here needs a device. */
+ * The hash covers everything before it, and the code. No device is needed, and any thread may call. The
+ * caller of xpu_image_read owns the image and frees it with xpu_image_free; assertion texts are never freed,
+ * because a deferred error may refer to them later. Errors: XPU_ERROR_INVALID_ARGUMENT (malformed),
+ * XPU_ERROR_NOT_SUPPORTED (another format version), XPU_ERROR_OUT_OF_HOST_MEMORY. */
 #include "xpu/image.h"
 
 #include "core/hash.h"
@@ -19,7 +22,7 @@ enum { FORMAT = 1, MOST_LINE = 1 << 20 };
 enum { KINDS = sizeof kinds / sizeof *kinds, GRID_BYTES = 12, REPORT_BYTES = 16 };
 #define END_OF_LINE "\"}\n"
 
-/* --- what an image may say --- */
+/* --- validation --- */
 
 static bool is_word(const char *text, bool (*is_part)(char)) {
     if (!*text) return false;
@@ -105,7 +108,7 @@ static void add_field(text *to, const char *name, const char *string) {
     add_string(to, string);
 }
 
-/* The line up to the hash's digits. */
+/* The header line up to the hash's digits. */
 static void add_line(text *to, const xpu_image *image) {
     text_addf(to, "{\"xpu_image\": %d, \"kind\": \"%s\"", FORMAT, kinds[image->kind]);
     add_field(to, "name", image->name);
@@ -161,11 +164,11 @@ xpu_status xpu_image_write(const xpu_image *image, void *bytes, size_t room, siz
 
 /* --- reading --- */
 
-/* A walk along the line. The first thing that isn't as written makes it `wrong`, and all after it is passed
- * over. Texts go to `texts`, which has room for as many bytes as the line has. */
+/* Parser state. The first mismatch sets `wrong`, after which every step does nothing. Strings are copied to
+ * `texts`, which has room for as many bytes as the line has. */
 typedef struct walk {
     const char *at, *end;
-    const char *wrong; /* what should have been there */
+    const char *wrong; /* what was expected */
     char *texts;
 } walk;
 
@@ -178,7 +181,7 @@ static void take(walk *w, const char *wanted) {
         w->at += size;
 }
 
-/* Is that next? It is passed over then. */
+/* Skips `maybe` if it comes next; returns whether it did. */
 static bool next_is(walk *w, const char *maybe) {
     const size_t size = strlen(maybe);
     if (w->wrong || (size_t)(w->end - w->at) < size || memcmp(w->at, maybe, size)) return false;
@@ -201,7 +204,7 @@ static uint64_t take_number(walk *w, uint64_t most) {
     return number;
 }
 
-/* The character behind "\u00", of those that are written so. */
+/* Reads a "\u00xx" escape; accepts only characters that the writer escapes. */
 static void take_escape(walk *w) {
     static const char digits[] = "0123456789abcdef";
     take(w, "\\u00");
@@ -231,7 +234,7 @@ static const char *take_string(walk *w) {
             *w->texts++ = *w->at++;
     }
     if (w->wrong) return "";
-    *w->texts++ = 0; /* in the place of a quote */
+    *w->texts++ = 0; /* the quotes leave room for it */
     return start;
 }
 
@@ -249,7 +252,7 @@ static uint32_t take_size(walk *w, const char *name) {
     return (uint32_t)take_number(w, UINT32_MAX);
 }
 
-/* Elements of a list are at least two bytes apart, so a line has room for no more than half its bytes. */
+/* List elements are at least two bytes apart, so a line holds at most half as many elements as bytes. */
 static int take_params(walk *w, xpu_param *params) {
     int count = 0;
     take_name(w, "params");
@@ -307,7 +310,7 @@ static void take_line(walk *w, xpu_image *image, xpu_param *params, const char *
     take(w, "\"");
 }
 
-/* Texts of assertions that have been read: reports may come when the image is gone. */
+/* Assertion texts outlive their image, because a fault may be reported after it is freed. */
 typedef struct kept_asserts {
     struct kept_asserts *next;
     hash128 hash;
@@ -362,7 +365,7 @@ static xpu_status keep_asserts(const char *const **asserts) {
     return XPU_SUCCESS;
 }
 
-/* The code lies behind the hash's digits and the line's end. */
+/* Reads the code behind the header line, and checks the hash. */
 static xpu_status take_code(const walk *w, const char *bytes, uint64_t code_size, xpu_image *image,
                             char *code) {
     const size_t left = (size_t)(w->end - w->at), tail = HASH128_DIGITS + sizeof END_OF_LINE - 1;
@@ -393,7 +396,7 @@ xpu_status xpu_image_read(const void *bytes, size_t size, xpu_image **image) {
         return xpu_fail(XPU_ERROR_NOT_SUPPORTED,
                         "kernel image: it is of format %llu, this libxpu has %d: compile it again",
                         (unsigned long long)format, FORMAT);
-    /* One piece of memory: the image, pointers, parameters, texts and code. The shortest parameter has 15
+    /* One allocation holds the image, pointers, parameters, texts and code. The shortest parameter takes 15
      * bytes, the shortest text 2. */
     const char *line_end = memchr(bytes, '\n', size);
     const size_t line = line_end ? (size_t)(line_end - (const char *)bytes) : size;

@@ -1,4 +1,7 @@
-/* Images (xpu/image.h) on a device: their kernels, and launches. */
+/* Kernel images (xpu/image.h) on a device: creating kernels, building binaries, launching. Kernels are owned
+ * by the runtime; the caller owns images and must keep one alive during a launch. Any thread may call.
+ * Errors: XPU_ERROR_NOT_SUPPORTED (the device is too small, or the binary is for another device),
+ * XPU_ERROR_BUILD_FAILED, XPU_ERROR_INVALID_ARGUMENT. */
 #include "runtime/kernel.h"
 
 #include "xpu/image.h"
@@ -30,8 +33,8 @@ xpu_status xpu_image_kernel(const xpu_image *image, int device, xpu_kernel **ker
     return kernel_from_binary(device, image->code, image->code_size, image->name, kernel);
 }
 
-/* Of a host's processor: each program takes 0.4 MB, most of it tables that the driver fills for each again.
- */
+/* Links images into one program. On CPU devices only: there every program costs 0.4 MB, mostly tables that
+ * the driver builds again for each. */
 static bool together(const xpu_image *const *images, int count, int device, xpu_kernel **kernels) {
     if (count < 2 || !cl_devices[device].host) return false;
     for (int i = 0; i < count; i++) {
@@ -73,7 +76,7 @@ xpu_status xpu_image_build(const xpu_image *image, int device, xpu_image **built
     other.code = (const char *)binary;
     other.code_size = size;
     other.device = key;
-    /* its own copy of everything is what reading makes */
+    /* Writing and reading back makes an image that owns all its data. */
     void *bytes = NULL;
     size_t all;
     xpu_status status = xpu_image_write(&other, NULL, 0, &all);
@@ -86,7 +89,7 @@ xpu_status xpu_image_build(const xpu_image *image, int device, xpu_image **built
     return status;
 }
 
-/* What a launch's pointers point at; how much of it the kernel uses nobody knows. */
+/* Lists the memory behind a launch's pointers; sizes are 0, because the accessed range is unknown. */
 typedef struct launched {
     const xpu_image *image;
     const char *params;
@@ -104,7 +107,7 @@ static int image_accesses(const void *of, xpu_access *accesses) {
     return count;
 }
 
-/* The two addresses at fault_offset. */
+/* The two addresses in the parameters at fault_offset. */
 typedef struct report_place {
     uint64_t place, asserts;
 } report_place;

@@ -1,4 +1,5 @@
-/* What a kernel is inside: shared by program.c, which makes it, launch.c and image_launch.c. */
+/* Internals of xpu_kernel, shared by program.c (creates kernels), launch.c and image_launch.c. Programs and
+ * kernels are cached per device and live until the process ends. Any thread may call these functions. */
 #ifndef RUNTIME_KERNEL_H
 #define RUNTIME_KERNEL_H
 
@@ -25,17 +26,20 @@ struct xpu_kernel {
     cl_kernel spare;
 };
 
-/* A new object of the driver for `kernel`, ready for launches. */
+/* Creates an OpenCL kernel object that is ready to launch; the caller owns it. */
 xpu_status kernel_instance(xpu_kernel *kernel, cl_kernel *instance);
 
-/* The kernels `names` of sources of these options as one program of the driver's, built or from the cache.
- * Not all drivers link, and why one doesn't is not told: kernels one by one are as good. */
+/* Builds several sources as one linked program, or loads it from the cache; kernels[i] gets names[i].
+ * Returns false, without an error text, if the driver cannot link: the caller then builds kernels one by
+ * one, which is equivalent. */
 bool kernels_together(int device, const char *const *sources, const char *options, const char *const *names,
                       int count, xpu_kernel **kernels);
 
-/* Digits that tell apart devices and drivers for which the same source gives different binaries. */
+/* Identifies device and driver: binaries are interchangeable only between devices with equal keys. */
 void device_key(int device, char key[KEY_SIZE]);
-/* A kernel of a binary that this device's driver made; and that of a kernel, which the caller frees. */
+/* kernel_from_binary loads a kernel from a binary that this device's driver produced; it fails with
+ * XPU_ERROR_BUILD_FAILED if the driver rejects the binary. kernel_binary returns the binary of a kernel's
+ * program; the caller frees *data. It fails with XPU_ERROR_NOT_SUPPORTED if the driver provides none. */
 xpu_status kernel_from_binary(int device, const void *binary, size_t size, const char *name,
                               xpu_kernel **kernel);
 xpu_status kernel_binary(const xpu_kernel *kernel, unsigned char **data, size_t *size);

@@ -1,6 +1,9 @@
-/* Launches. On a host device that can run kernels on the calling thread (has_local_exec) a small launch
- * runs right here, and a large one is shared out over the host team: each member enqueues its part of the
- * work-groups, by global offset, to a queue that runs on its own thread. */
+/* Kernel launches. Most devices get the launch through the stream's queue. A host device with has_local_exec
+ * runs a small launch on the calling thread; a large launch is divided among the host thread pool, where each
+ * thread enqueues its part of the work-groups, by global offset, to a queue that runs on that thread.
+ *
+ * Any thread may launch; one with a slot takes no lock (runtime.h). Nothing is allocated after a thread's
+ * first launch of a kernel. The caller's parameters are copied before the call returns. */
 #include "core/tuning.h"
 #include "runtime/kernel.h"
 #include "runtime/work.h"
@@ -52,7 +55,7 @@ static xpu_status enqueue(const cl_device *device, cl_command_queue queue, const
     return status;
 }
 
-/* The calling thread's own kernel object. */
+/* The slot's own kernel object, created on first use. */
 static inline xpu_status own_instance(xpu_kernel *kernel, int slot, cl_kernel *instance) {
     *instance = atomic_load_explicit(&kernel->instance[slot], memory_order_acquire);
     if (*instance) return XPU_SUCCESS;
@@ -61,7 +64,7 @@ static inline xpu_status own_instance(xpu_kernel *kernel, int slot, cl_kernel *i
     return XPU_SUCCESS;
 }
 
-/* Runs a part of the groups on the calling thread. */
+/* Runs some of the work-groups on the calling thread. */
 static xpu_status run_here(const work *w, int slot, const size_t *first, const size_t *groups) {
     xpu_kernel *kernel = w->seen.kernel;
     const cl_device *device = &cl_devices[kernel->device];
@@ -101,14 +104,14 @@ static xpu_status submit(const work *w, int slot) {
     return status;
 }
 
-/* --- sharing out --- */
+/* --- division among the thread pool --- */
 
-/* Where more threads are ready to run than there are cores, a member of the team gets its turn milliseconds
- * later, for which the others wait. Then launches that one thread does in less go without the team for a
- * while, twice as long each time that members are late again. */
+/* If more threads are runnable than there are cores, a pool thread may start milliseconds late, and the
+ * launch waits for it. Launches that one thread finishes sooner then skip the pool for a while; the pause
+ * doubles each time a thread is late again. */
 enum { LATE = 300000, FIRST_PAUSE = 20000000, LONGEST_PAUSE = 1000000000 }; /* ns */
-enum { SHORT_LAUNCHES = 128 };                                              /* times PARALLEL_FROM: some ms */
-static _Atomic uint64_t alone_until, alone_for;                             /* 0: members came in time */
+enum { SHORT_LAUNCHES = 128 };                  /* in units of PARALLEL_FROM: a few milliseconds */
+static _Atomic uint64_t alone_until, alone_for; /* 0: no thread was late */
 
 static bool goes_alone(uint64_t work) {
     const uint64_t until = atomic_load_explicit(&alone_until, memory_order_relaxed);
@@ -116,7 +119,7 @@ static bool goes_alone(uint64_t work) {
     return os_clock() < until;
 }
 
-/* After a launch that was shared out, whose last part began `late` ns after it. */
+/* Called after a divided launch whose last part began `late` ns after the launch. */
 static void learn_of_delay(uint64_t late) {
     uint64_t pause = atomic_load_explicit(&alone_for, memory_order_relaxed);
     if (late <= LATE && !pause) return;
@@ -125,7 +128,7 @@ static void learn_of_delay(uint64_t late) {
     atomic_store_explicit(&alone_until, pause ? os_clock() + pause : 0, memory_order_relaxed);
 }
 
-/* Runs a part for a thread that came when all slots were taken: through the stream's own queue. */
+/* Runs a part on a thread that has no slot, through the stream's own queue. */
 static xpu_status run_without_slot(const work *w, const size_t *first, const size_t *groups) {
     const xpu_stream *stream = w->seen.stream;
     xpu_kernel *kernel = w->seen.kernel;
@@ -144,9 +147,9 @@ typedef struct share {
     const work *w;
     int parts, dimension;
     uint64_t begun;
-    _Atomic uint64_t late; /* the longest that a part took to begin */
+    _Atomic uint64_t late; /* the longest delay before a part began, in ns */
     atomic_int status;
-    char text[512]; /* of the part that failed first */
+    char text[512]; /* error text of the first part that failed */
 } share;
 
 static void run_part(int part, void *context) {
@@ -174,7 +177,8 @@ static void run_part(int part, void *context) {
 static xpu_status run_on_team(const work *w, const xpu_host_thread_pool *team, int threads) {
     const xpu_range *range = w->seen.range;
     share s = {.w = w, .begun = os_clock()};
-    for (int d = 1; d < range->dims; d++) /* the outermost of the longest, so that each part is contiguous */
+    /* Divide the outermost dimension that is long enough, so that each part is contiguous. */
+    for (int d = 1; d < range->dims; d++)
         if (range->groups[d] >= range->groups[s.dimension] || range->groups[d] >= 8 * (size_t)threads)
             s.dimension = d;
     s.parts = (size_t)threads < range->groups[s.dimension] ? threads : (int)range->groups[s.dimension];

@@ -1,5 +1,6 @@
-/* Pinned host memory: blocks in sizes of powers of two, kept when freed and used again for the same
- * size once the streams recorded for them have passed. */
+/* The pinned host memory allocator. Block sizes are powers of two. A freed block is cached and reused for the
+ * same size class after the streams recorded for it have finished. Any thread may call. Errors:
+ * XPU_ERROR_OUT_OF_HOST_MEMORY, XPU_ERROR_INVALID_ARGUMENT (not a pinned block). */
 #include "cl/cl.h"
 #include "core/memory.h"
 #include "core/os.h"
@@ -11,15 +12,15 @@
 enum { SIZE_CLASSES = 64, SMALLEST_CLASS = 9 };
 
 typedef struct host_block {
-    range_node node;         /* in the tree of all blocks, by address alone: node.size is 0 */
-    struct host_block *next; /* among the free of its class */
-    int class;               /* its size is 2^class bytes */
+    range_node node;         /* in the tree of all blocks; node.size is 0, so the order is by address */
+    struct host_block *next; /* in the free list of its class */
+    int class;               /* the size is 2^class bytes */
     bool allocated;
     stream_use *uses;
-    int waiting; /* streams that have not passed since it was freed */
+    int waiting; /* streams whose work at the time of the free has not finished */
 } host_block;
 
-static os_mutex pinned_lock = OS_MUTEX_INIT; /* guards all of the below */
+static os_mutex pinned_lock = OS_MUTEX_INIT; /* guards all state below */
 static range_node *all_blocks;
 static host_block *free_blocks[SIZE_CLASSES];
 static stream_tracker tracker;
@@ -39,7 +40,7 @@ static host_block *take_free(int class) {
     return b;
 }
 
-/* Gives every free block back to the driver. */
+/* Returns every free block to the driver. */
 static xpu_status release_free(void) {
     xpu_status result = XPU_SUCCESS;
     for (int class = 0; class < SIZE_CLASSES; class++) {
@@ -107,7 +108,7 @@ xpu_status xpu_host_malloc(size_t size, void **pointer) {
     return status;
 }
 
-/* The block around `pointer`, or NULL. */
+/* The block that contains `pointer`, or NULL. */
 static host_block *find_block(const void *pointer) {
     host_block *b = (host_block *)range_floor(all_blocks, 0, pointer);
     return b && (size_t)((char *)pointer - b->node.address) >> b->class == 0 ? b : NULL;
@@ -152,7 +153,7 @@ xpu_status xpu_host_empty_cache(void) {
 }
 
 bool xpu_host_is_pinned(const void *pointer) {
-    /* A child's copy of the lock may have been caught locked. */
+    /* A forked child's copy of the lock may be locked forever. */
     if (!pointer || xpu_in_bad_fork()) return false;
     os_mutex_lock(&pinned_lock);
     host_block *b = find_block(pointer);

@@ -6,7 +6,7 @@
 #include "runtime/graph.h"
 
 int poison_byte(void) {
-    static atomic_int answer; /* 0 not asked yet, else the byte + 2 */
+    static atomic_int answer; /* 0: environment not read yet; otherwise the byte + 2 */
     int known = atomic_load_explicit(&answer, memory_order_relaxed);
     if (!known) {
         const char *text = getenv("OPENXPU_POISON");

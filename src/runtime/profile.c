@@ -1,13 +1,15 @@
-/* Records of launches, copies and fills while profiling is on. */
+/* The profiler: records launches, copies, fills and host functions while it is on. Records wait in one list
+ * until xpu_profile_drain passes them to its visitor, without a lock held. Any thread may call. A record that
+ * finds no host memory is dropped; the work still runs. */
 #include "runtime/work.h"
 
 typedef struct record {
     xpu_profile_record seen;
-    cl_event event; /* still to be asked for its times */
+    cl_event event; /* supplies the times when drained; NULL: they are known */
 } record;
 
 atomic_bool profile_on;
-static os_mutex records_lock = OS_MUTEX_INIT; /* guards the three below */
+static os_mutex records_lock = OS_MUTEX_INIT; /* guards records, record_count and record_room */
 static record *records;
 static size_t record_count, record_room;
 static atomic_ullong correlation;
@@ -24,7 +26,7 @@ void profile_add(const char *name, const xpu_stream *stream, uint64_t submitted,
             record_room = room;
         }
     }
-    if (record_count < record_room) { /* without memory the record is lost, not the work */
+    if (record_count < record_room) { /* false if the list could not grow */
         records[record_count++] =
             (record){{name, stream->device, stream->id, atomic_fetch_add(&correlation, 1) + 1, submitted,
                       started, ended, bytes, profile_context},
@@ -50,7 +52,7 @@ xpu_status xpu_profile_stop(void) {
     return XPU_SUCCESS;
 }
 
-/* Puts an event's times on the host's clock: its submission was when profile_add said. */
+/* Converts an event's times to the host clock, aligning its submission with the recorded submission time. */
 static xpu_status read_times(record *r) {
     if (!r->event) return XPU_SUCCESS;
     const cl_device *device = &cl_devices[r->seen.device];
@@ -69,7 +71,7 @@ static xpu_status read_times(record *r) {
 }
 
 xpu_status xpu_profile_drain(xpu_profile_visitor visit, void *user) {
-    if (xpu_in_bad_fork()) return cl_init(); /* the lock may have been copied locked */
+    if (xpu_in_bad_fork()) return cl_init(); /* the child's copy of the lock may be locked forever */
     os_mutex_lock(&records_lock);
     record *taken = records;
     size_t count = record_count;

@@ -1,4 +1,7 @@
-/* Programs: built from source or loaded from the cache; kernels found in them. */
+/* Programs and kernels. A program is built from source, linked from several sources, or loaded from a binary
+ * or the disk cache; kernels are looked up in it. Both are kept per device until the process ends, so equal
+ * requests return the same kernel. Any thread may call; one lock covers lookups and builds, so builds are
+ * serialized. XPU_ERROR_BUILD_FAILED carries the compiler's log in the error text. */
 #include "runtime/kernel.h"
 
 #include <stdio.h>
@@ -12,13 +15,13 @@ static program *programs;
 static xpu_kernel *kernels;
 static xpu_program_stats stats;
 
-/* A text with its length before it, so that two texts never run together. */
+/* Hashes the length before the text, so that different lists of texts never hash alike. */
 static hash128 hash_text(hash128 h, const char *text) {
     uint64_t length = strlen(text);
     return hash128_add(hash128_add(h, &length, sizeof length), text, length);
 }
 
-/* What a host processor can do matters too: homes are shared between machines. */
+/* Part of the key, because machines with different CPUs may share a home directory and its cache. */
 uint64_t processor_features(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -30,7 +33,7 @@ uint64_t processor_features(void) {
 #endif
 }
 
-/* A key from what was hashed so far and the device and driver that a binary is for. */
+/* Completes a key: adds the device and driver that the binary is for. */
 static void end_key(const cl_device *device, hash128 h, char key[KEY_SIZE]) {
     const xpu_device_properties *p = &device->properties;
     uint64_t features = device->host ? processor_features() : 0;
@@ -43,7 +46,7 @@ static void end_key(const cl_device *device, hash128 h, char key[KEY_SIZE]) {
 
 void device_key(int device, char key[KEY_SIZE]) { end_key(&cl_devices[device], HASH128_START, key); }
 
-/* Loads a binary; any failure just means that it has to be built. */
+/* Loads a binary; NULL if the driver rejects it. No error text, because the caller can build instead. */
 static cl_program load_binary(const cl_device *device, const unsigned char *data, size_t size) {
     cl_int error, binary_status;
     cl_program program = device->api->clCreateProgramWithBinary(device->context, 1, &device->id, &size, &data,
@@ -54,7 +57,7 @@ static cl_program load_binary(const cl_device *device, const unsigned char *data
     return NULL;
 }
 
-/* What the driver made of a program, or NULL; the caller frees it. */
+/* The program's binary, or NULL; the caller frees it. */
 static unsigned char *get_binary(const cl_device *device, cl_program program, size_t *size) {
     *size = 0;
     if (device->api->clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof *size, size, NULL) || !*size)
@@ -66,9 +69,9 @@ static unsigned char *get_binary(const cl_device *device, cl_program program, si
     return NULL;
 }
 
-/* Keeps a program that was built in the cache. A host's driver holds on to all that its compiler made of a
- * source for as long as the program lives (2.7 MB a kernel, of a loaded one 0.6): there the loaded one takes
- * its place. */
+/* Stores a built program in the cache. A CPU driver keeps all of its compiler's data while a built program
+ * lives: 2.7 MB per kernel, against 0.6 MB for a program loaded from a binary. On CPU devices the program is
+ * therefore replaced by one loaded from its own binary. */
 static void keep_binary(const cl_device *device, cl_program *program, const char *key) {
     size_t size;
     unsigned char *data = get_binary(device, *program, &size);
@@ -82,8 +85,8 @@ static void keep_binary(const cl_device *device, cl_program *program, const char
     core_free(data);
 }
 
-/* With OPENXPU_DUMP_KERNELS=folder each program's source is kept there as KEY.cl, its first line a comment
- * with label and options: what an offline compiler needs. */
+/* With OPENXPU_DUMP_KERNELS=folder, writes the source to folder/KEY.cl. Its first line is a comment with
+ * label and build options, as an offline compiler needs them. */
 static void dump_source(const char *source, const char *options, const char *label, const char *key) {
     const char *folder = getenv("OPENXPU_DUMP_KERNELS");
     char path[4096];
@@ -95,7 +98,7 @@ static void dump_source(const char *source, const char *options, const char *lab
     fclose(file);
 }
 
-/* The driver's log, behind the error text. */
+/* Appends the build log to the error text. */
 static void add_log(const cl_device *device, cl_program program) {
     size_t size = 0;
     if (device->api->clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) ||
@@ -130,7 +133,7 @@ static xpu_status build(const cl_device *device, const char *source, const char 
     return XPU_SUCCESS;
 }
 
-/* All the sources as one program, or NULL. */
+/* Compiles the sources and links them into one program; NULL on failure. */
 static cl_program link_sources(const cl_device *device, const char *const *sources, const char *options,
                                int count) {
     cl_program *parts = core_calloc((size_t)count, sizeof *parts), result = NULL;
@@ -154,16 +157,16 @@ static cl_program link_sources(const cl_device *device, const char *const *sourc
     return NULL;
 }
 
-/* What a program is made from: a source with options, or a binary. */
+/* The input of a program: a source, several sources, or a binary. */
 typedef struct code {
     const char *source, *options;
     const unsigned char *binary; /* NULL: the source */
     size_t size;
-    const char *const *sources; /* or several, to be linked */
+    const char *const *sources; /* several sources to link; NULL: one */
     int count;
 } code;
 
-/* From the binary, the cache, or the source, in this order. */
+/* Creates a program from the given binary, the cache, or the source, in this order. */
 static xpu_status make_program(const cl_device *device, const code *from, const char *label, const char *key,
                                cl_program *result) {
     const double start = os_seconds();
@@ -195,7 +198,7 @@ static xpu_status make_program(const cl_device *device, const code *from, const 
     return XPU_SUCCESS;
 }
 
-/* What tells this code from another, and the first source of one program from that of several. */
+/* Hashes the input. The count comes first for linked sources, so they never hash like a single source. */
 static hash128 hash_code(const code *from) {
     if (from->binary) return hash128_add(HASH128_START, from->binary, from->size);
     if (!from->sources) return hash_text(hash_text(HASH128_START, from->source), from->options);
@@ -204,7 +207,7 @@ static hash128 hash_code(const code *from) {
     return hash_text(h, from->options);
 }
 
-/* The program for this code; called with programs_lock held. */
+/* Finds or creates the program for this input; called with programs_lock held. */
 static xpu_status get_program(int index, const code *from, const char *label, const program **result) {
     const cl_device *device = &cl_devices[index];
     char key[KEY_SIZE];
@@ -241,7 +244,7 @@ xpu_status kernel_instance(xpu_kernel *kernel, cl_kernel *instance) {
     cl_int error;
     cl_kernel made = device->api->clCreateKernel(kernel->program->program, kernel->name, &error);
     XPU_TRY(cl_check(error, "->clCreateKernel", device));
-    if (device->properties.memory == XPU_MEMORY_USM) { /* its pointers lie inside its struct */
+    if (device->properties.memory == XPU_MEMORY_USM) { /* pointers are passed inside the params struct */
         static const cl_uint access[] = {CL_KERNEL_EXEC_INFO_INDIRECT_DEVICE_ACCESS_INTEL,
                                          CL_KERNEL_EXEC_INFO_INDIRECT_HOST_ACCESS_INTEL};
         cl_bool yes = CL_TRUE;
@@ -257,7 +260,7 @@ xpu_status kernel_instance(xpu_kernel *kernel, cl_kernel *instance) {
     return XPU_SUCCESS;
 }
 
-/* The kernel called `name` of `owner`; called with programs_lock held. */
+/* Finds or creates kernel `name` of `owner`; called with programs_lock held. */
 static xpu_status get_kernel(const program *owner, const char *name, const char *label, xpu_kernel **result) {
     for (xpu_kernel *k = kernels; k; k = k->next) {
         if (k->program != owner || strcmp(k->name, name)) continue;
@@ -363,7 +366,7 @@ xpu_status xpu_kernel_get_info(xpu_kernel *kernel, xpu_kernel_info *info) {
                                                              sizeof value, &value, NULL));
         *wanted[i].to = (size_t)value;
     }
-    uint64_t spill = 0; /* only Intel's drivers tell */
+    uint64_t spill = 0; /* only Intel's drivers report it */
     if (!device->api->clGetKernelWorkGroupInfo(kernel->spare, device->id, CL_KERNEL_SPILL_MEM_SIZE_INTEL,
                                                sizeof spill, &spill, NULL))
         info->spill_size = (size_t)spill;
@@ -371,7 +374,7 @@ xpu_status xpu_kernel_get_info(xpu_kernel *kernel, xpu_kernel_info *info) {
 }
 
 xpu_status xpu_program_get_stats(xpu_program_stats *result) {
-    if (xpu_in_bad_fork()) return cl_init(); /* the lock may have been copied locked */
+    if (xpu_in_bad_fork()) return cl_init(); /* the child's copy of the lock may be locked forever */
     os_mutex_lock(&programs_lock);
     *result = stats;
     os_mutex_unlock(&programs_lock);

@@ -1,3 +1,7 @@
+/* Random generators: a seed and an offset into the stream of random numbers that kernels compute from it
+ * (counter-based). Generators are reference-counted (graph.h) and guarded by their own lock, so any thread
+ * may call. While a capture draws from a generator, seed and offset cannot be set:
+ * XPU_ERROR_INVALID_ARGUMENT. */
 #include "core/memory.h"
 #include "core/os.h"
 #include "runtime/graph.h"
@@ -5,10 +9,10 @@
 #define DEFAULT_SEED UINT64_C(67280421310721)
 
 struct xpu_generator {
-    os_mutex lock; /* guards seed and offset, which belong together */
+    os_mutex lock; /* guards all fields; seed and offset change together */
     uint64_t seed, offset;
-    int holders;  /* its owner, and graphs that draw from it */
-    int captures; /* that it is part of, at this moment */
+    int holders;  /* references: the owner, and graphs that draw from it */
+    int captures; /* active captures that draw from it */
 };
 
 static void lock(const xpu_generator *g) { os_mutex_lock(&((xpu_generator *)g)->lock); }
@@ -26,7 +30,7 @@ void generator_capture(xpu_generator *generator, bool begins) {
     unlock(generator);
 }
 
-/* Changes what the generator draws next; not while a graph counts how much that is. */
+/* Sets seed (unless NULL) and offset. Refused during a capture, which counts how much the generator draws. */
 static xpu_status change(xpu_generator *g, const uint64_t *seed, uint64_t offset) {
     lock(g);
     const bool is_free = g->captures == 0;

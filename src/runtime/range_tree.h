@@ -1,7 +1,7 @@
-/* A set of memory ranges in the order of their sizes, then addresses: a treap (Seidel and Aragon,
- * "Randomized search trees", 1996) whose priorities are hashes of the addresses. Nodes are embedded in the
- * caller's structures; nothing is allocated. A node's size and address stay as they are while it is in a
- * tree, and no two nodes of a tree have the same address. */
+/* An ordered set of memory ranges, by size and then address: a treap (Seidel and Aragon, "Randomized search
+ * trees", 1996) whose priorities are hashes of the addresses. Nodes are embedded in the caller's structures,
+ * which own them; nothing is allocated and nothing fails. A node's size and address must not change while it
+ * is in a tree, and addresses are unique within a tree. The caller's lock guards the tree. */
 #ifndef RUNTIME_RANGE_TREE_H
 #define RUNTIME_RANGE_TREE_H
 

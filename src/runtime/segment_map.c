@@ -14,9 +14,8 @@ enum {
     ROOT_BITS = 64 - GRANULE_BITS - LEAF_BITS - MIDDLE_BITS
 };
 
-/* What a granule's owners are, in one word that can be read without a lock: how many of its first bytes
- * belong to the segment from below and how many of its last to the one that goes on above, and the
- * devices of both. 0 bytes mean none. */
+/* A granule's owners in one word that is read without a lock. Two segments can share a granule: `low` owns
+ * its first bytes, `high` its last. The word holds both lengths and both devices; length 0 means no owner. */
 typedef struct granule {
     _Atomic uint64_t owners;
     struct segment *low, *high; /* each guarded by its own device's lock */
@@ -37,7 +36,7 @@ typedef struct middle {
     _Atomic(leaf *) leaves[(size_t)1 << MIDDLE_BITS];
 } middle;
 
-/* Nodes are added and never taken away: readers need no lock. */
+/* Nodes are added and never removed, so readers need no lock. */
 static _Atomic(middle *) root[(size_t)1 << ROOT_BITS];
 
 static granule *find_granule(uintptr_t address) {
@@ -60,7 +59,7 @@ static granule *make_granule(uintptr_t address) {
         if (atomic_compare_exchange_strong(at_middle, &m, fresh))
             m = fresh;
         else
-            core_free(fresh); /* another device's thread was first */
+            core_free(fresh); /* another thread was first */
     }
     _Atomic(leaf *) *at_leaf = &m->leaves[i >> LEAF_BITS & (((uintptr_t)1 << MIDDLE_BITS) - 1)];
     leaf *l = atomic_load_explicit(at_leaf, memory_order_acquire);
@@ -96,7 +95,7 @@ struct segment *segment_map_find(const void *pointer) {
     return NULL;
 }
 
-/* The part of the granule at `start` that base … base+size has: its length, and on which side. */
+/* Length of the overlap of [base, base+size) with the granule at `start`; *high: it is at the upper end. */
 static size_t part(uintptr_t start, uintptr_t base, size_t size, bool *high) {
     *high = base > start;
     if (*high) return SEGMENT_GRANULE - (base - start);
@@ -104,7 +103,8 @@ static size_t part(uintptr_t start, uintptr_t base, size_t size, bool *high) {
     return end - start < SEGMENT_GRANULE ? end - start : SEGMENT_GRANULE;
 }
 
-/* Takes or gives back (length 0) one side of a granule. False when somebody else has those bytes. */
+/* Claims one side of a granule, or releases it (length 0). Returns false if another segment has those bytes.
+ */
 static bool set_owner(granule *g, bool high, size_t length, int device) {
     uint64_t half = owner_pack(length, device), old = atomic_load(&g->owners), new;
     do {

@@ -1,4 +1,6 @@
-/* Streams: one in-order queue each. */
+/* Streams: one in-order OpenCL queue each. A device has a default stream and a pool for each priority;
+ * external streams wrap a caller's queue, which they retain. Streams are created on first use and live until
+ * the process ends. Any thread may call, and several may submit to one stream at the same time. */
 #include "runtime/graph.h"
 
 #include <string.h>
@@ -6,18 +8,18 @@
 #define PRIORITIES 3
 #define POOL_SIZE (PRIORITIES * XPU_STREAMS_PER_PRIORITY)
 
-/* A device's streams: [0] is the default one, then the pool, priority by priority. Made on first use. */
+/* A device's streams: [0] is the default stream, then the pool, priority by priority. */
 static _Atomic(xpu_stream *) pool[CL_MAX_DEVICES][1 + POOL_SIZE];
 static atomic_uint next_in_pool[CL_MAX_DEVICES][PRIORITIES];
 static _Thread_local xpu_stream *current[CL_MAX_DEVICES];
 
-/* Streams around callers' queues, in a list that only grows. */
+/* External streams, in a list that only grows, so readers need no lock. */
 typedef struct external {
     struct external *next;
     xpu_stream stream;
 } external;
 static _Atomic(external *) externals;
-static os_mutex create_lock = OS_MUTEX_INIT; /* guards making streams */
+static os_mutex create_lock = OS_MUTEX_INIT; /* guards the creation of streams */
 
 static xpu_status make_queue(const cl_device *device, int priority, bool times, cl_command_queue *queue) {
     static const cl_bitfield hints[PRIORITIES] = {CL_QUEUE_PRIORITY_HIGH_KHR, CL_QUEUE_PRIORITY_MED_KHR,
@@ -35,7 +37,7 @@ static xpu_status make_queue(const cl_device *device, int priority, bool times, 
     return cl_check(error, "->clCreateCommandQueueWithProperties", device);
 }
 
-/* What comes into the new queue waits for what is in the old one; the gate is held for writing. */
+/* Makes the new queue wait for the commands of the old one. The caller holds the gate for writing. */
 static xpu_status follow(const cl_device *device, cl_command_queue old, cl_command_queue new) {
     cl_event end;
     CL_TRY(device, device->api->clEnqueueMarkerWithWaitList(old, 0, NULL, &end));
@@ -59,7 +61,7 @@ xpu_status stream_keep_times(xpu_stream *stream) {
     if (!late && status == XPU_SUCCESS) {
         cl_command_queue old = stream->queue;
         stream->queue = queue;
-        queue = old; /* which lives until its commands are done */
+        queue = old; /* released below; OpenCL keeps it until its commands are done */
         atomic_store_explicit(&stream->keeps_times, true, memory_order_release);
     }
     os_rwlock_write_unlock(&stream->gate);
@@ -88,7 +90,7 @@ static xpu_status get(int index, int position, xpu_stream **stream) {
             there->priority = priority;
             there->id = position;
             there->host = device->host;
-            atomic_init(&there->keeps_times, device->host); /* host devices need none */
+            atomic_init(&there->keeps_times, device->host); /* host devices never need profiling */
             os_rwlock_init(&there->gate);
             os_mutex_init(&there->query_lock);
             atomic_store_explicit(&pool[index][position], there, memory_order_release);
@@ -136,7 +138,7 @@ xpu_status xpu_stream_from_external(int index, void *queue, xpu_stream **stream)
             status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a stream");
         if (status == XPU_SUCCESS) {
             device->api->clRetainCommandQueue(queue);
-            /* addresses never meet the pool's small numbers */
+            /* The queue's address serves as the id; it never equals a pool index. */
             e->stream.device = index;
             e->stream.priority = XPU_PRIORITY_NORMAL;
             e->stream.id = (int64_t)(intptr_t)queue;
@@ -176,7 +178,7 @@ int xpu_stream_device(const xpu_stream *stream) { return stream->device; }
 int xpu_stream_priority(const xpu_stream *stream) { return stream->priority; }
 
 xpu_status xpu_stream_native(xpu_stream *stream, void **queue) {
-    XPU_TRY(stream_keep_times(stream)); /* the last change of the queue */
+    XPU_TRY(stream_keep_times(stream)); /* so that the queue is never replaced afterwards */
     *queue = stream->queue;
     return XPU_SUCCESS;
 }
@@ -269,8 +271,8 @@ static xpu_status query(const cl_device *device, xpu_stream *stream) {
     return XPU_SUCCESS;
 }
 
-/* Of a caller's queue nothing is known: a new marker each time, which gets a moment to be done in an idle
- * queue. */
+/* The caller may have enqueued anything to its queue, so each query needs a new marker. It gets 1 ms, because
+ * even an idle queue does not complete a marker immediately. */
 static xpu_status query_external(const cl_device *device, xpu_stream *stream) {
     cl_event marker;
     XPU_TRY(stream_put_marker(stream, true, &marker));

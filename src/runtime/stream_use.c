@@ -1,3 +1,5 @@
+/* Tracking of stream uses (stream_use.h). The owner's lock guards everything; events are recycled, so after
+ * warm-up neither submit nor poll allocates. */
 #include "runtime/stream_use.h"
 
 #include "core/memory.h"
@@ -5,7 +7,7 @@
 #include "runtime/fault.h"
 #include "xpu/device.h"
 
-/* The queue of `stream`, made when it is new; NULL without host memory. */
+/* The queue of `stream`, created on first use; NULL if host memory is exhausted. */
 static stream_queue *find_queue(stream_tracker *tracker, xpu_stream *stream) {
     for (stream_queue *q = tracker->queues; q; q = q->next)
         if (q->stream == stream) return q;
@@ -41,7 +43,7 @@ static void put_back(stream_use *u) {
     u->queue->spare = u;
 }
 
-/* Marks the stream's end in u->event. */
+/* Records u->event behind everything submitted to the stream. */
 static xpu_status mark(stream_use *u) {
     xpu_stream *stream = u->queue->stream;
     if (!u->event) XPU_TRY(xpu_event_create(xpu_stream_device(stream), false, &u->event));
@@ -64,8 +66,8 @@ void stream_use_submit(stream_tracker *tracker, stream_use **list, void *block, 
             tracker->pending++;
             ++*waiting;
         } else {
-            /* Without a mark the whole stream is waited for. When even that fails the device is lost,
-             * and no work is left that could use the block. */
+            /* Without an event, wait for the whole stream. If even that fails, the device is lost and no work
+             * remains that could use the block. */
             stream_finish(q->stream);
             put_back(u);
         }
@@ -87,7 +89,7 @@ xpu_status stream_use_poll(stream_tracker *tracker, stream_use_waiting waiting, 
         while (q->first) {
             stream_use *u = q->first;
             xpu_status status = xpu_event_query(u->event);
-            if (status == XPU_NOT_READY) break; /* and what comes after it in the stream isn't either */
+            if (status == XPU_NOT_READY) break; /* later uses of the stream are not ready either */
             XPU_TRY(status);
             q->first = u->next;
             if (!q->first) q->last = &q->first;

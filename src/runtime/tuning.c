@@ -1,5 +1,7 @@
-/* Tuning by device: what was measured is kept in a small text beside the kernel cache. Its name has what it
- * was measured on, its first line a hash of the rest, so that a damaged or foreign file is not used. */
+/* Measured tuning values per device, kept in a small text file beside the kernel cache. The file name is a
+ * hash of device, driver and host; the first line is a hash of name and contents, so a damaged or foreign
+ * file is ignored. Problems with a file are not errors: xpu_tuning_problem reports the first one. Values may
+ * be read from any thread; xpu_tuning_set, _reset and _save are meant for one thread at a time. */
 #include "xpu/tuning.h"
 
 #include <inttypes.h>
@@ -15,7 +17,7 @@
 static char libraries[256];
 static os_mutex path_lock = OS_MUTEX_INIT; /* guards `paths` */
 static char paths[CL_MAX_DEVICES][OS_PATH_SIZE];
-static char problems[CL_MAX_DEVICES][OS_PATH_SIZE + 256]; /* with the file of each device */
+static char problems[CL_MAX_DEVICES][OS_PATH_SIZE + 256]; /* first problem of each device's file */
 
 _Static_assert((int)TUNING_DEVICES == (int)CL_MAX_DEVICES, "rates are kept for each device");
 static tuning_place place_of(int device) {
@@ -46,7 +48,7 @@ static const char *path_of(int device) {
     return paths[device];
 }
 
-/* A file's first line: the hash of its name and its other lines, with a line's end instead of the 0. */
+/* The first line: the hash of file name and remaining lines, ending in a newline instead of the 0. */
 enum { HASH_LINE = HASH128_DIGITS + 1 };
 static void write_hash(char line[HASH_LINE], const char *name, const char *text) {
     hash128_text(add_text(add_text(HASH128_START, name), text), line);
@@ -60,8 +62,8 @@ static const char *name_in(const char *path) {
     return name;
 }
 
-/* Choices are those of a class of devices. Where there are GPUs of several models, those of the one that is
- * used first hold for all; rates are each one's own. */
+/* Choices are stored per device class, rates per device. With several GPU models, the choices of the model
+ * that is used first apply to all GPUs. */
 static bool has_choices(int device) {
     static atomic_int first[TUNING_CLASSES]; /* 1 more than the device */
     int owner = 0;
@@ -69,7 +71,7 @@ static bool has_choices(int device) {
     return is_first || owner == device + 1 || !strcmp(path_of(owner - 1), path_of(device));
 }
 
-/* The first thing that is wrong with a file is told, with where it is; the rest of the file holds. */
+/* Keeps the first problem of a file, with its position; the rest of the file still applies. */
 static void complain(int device, int line, const char *format, ...) TEXT_PRINTF(3, 4);
 static void complain(int device, int line, const char *format, ...) {
     char *to = problems[device];
@@ -82,7 +84,7 @@ static void complain(int device, int line, const char *format, ...) {
     va_end(values);
 }
 
-/* Takes "name=value", the line of that number in the device's file. */
+/* Applies "name=value", line `at` of the device's file. */
 static void take_line(int device, int at, char *line) {
     char *equals = strchr(line, '='), *end = NULL;
     const int number = equals ? tuning_named(line, (size_t)(equals - line)) : -1;
@@ -182,7 +184,7 @@ xpu_status xpu_tuning_problem(int device, const char **text) {
     return XPU_SUCCESS;
 }
 
-/* Is it this device's to keep: set in this process, or read from its file? */
+/* Is the value saved with this device: set in this process, or read from its file? */
 static bool is_kept(int device, int number) {
     const enum tuning_source source = tuning_source_of(place_of(device), number);
     return source == TUNING_SET ||

@@ -1,4 +1,5 @@
-/* The one place where work is submitted (work.h), and its observers. */
+/* Work submission (work.h), trace subscriptions, host functions, and workspaces of operations. Any thread may
+ * call. Subscriptions live in a fixed table; a callback runs on the submitting thread without a lock held. */
 #include "runtime/graph.h"
 
 atomic_int work_observers;
@@ -8,13 +9,13 @@ atomic_int work_observers;
 struct xpu_trace {
     _Atomic(xpu_trace_callback) callback; /* NULL: free */
     void *user;
-    atomic_ullong serial; /* which subscription it is */
-    atomic_int inside;    /* calls that are going on */
+    atomic_ullong serial; /* identifies the subscription; slots are reused */
+    atomic_int inside;    /* calls in progress */
 };
 static xpu_trace traces[XPU_TRACE_MAX];
-static os_mutex traces_lock = OS_MUTEX_INIT; /* guards making and ending subscriptions */
+static os_mutex traces_lock = OS_MUTEX_INIT; /* guards subscribing and unsubscribing */
 static unsigned long long last_serial;
-static _Thread_local const xpu_trace *inside_of; /* the callback that this thread is in */
+static _Thread_local const xpu_trace *inside_of; /* the callback that this thread is running, or NULL */
 
 xpu_status xpu_trace_subscribe(xpu_trace_callback callback, void *user, xpu_trace **subscription) {
     XPU_REJECT_IF(!callback || !subscription, "NULL");
@@ -42,16 +43,17 @@ xpu_status xpu_trace_unsubscribe(xpu_trace *subscription) {
     if (was) atomic_fetch_sub(&work_observers, 1);
     os_mutex_unlock(&traces_lock);
     XPU_REJECT_IF(!was, "no subscription");
-    /* a callback's own call of this can't be waited for */
+    /* A callback may unsubscribe itself; waiting for its own call would deadlock. */
     const int own = inside_of == subscription;
     while (atomic_load(&subscription->inside) > own) {}
     return XPU_SUCCESS;
 }
 
-/* Tells those who are there, `begun` says since when: an end is for those who heard of the beginning. */
+/* Calls every subscriber. `begun` keeps the serial of each subscription that saw XPU_TRACE_BEGIN, because
+ * only those may see XPU_TRACE_END. */
 static void tell(const xpu_work *seen, xpu_trace_point point, xpu_status status,
                  unsigned long long begun[XPU_TRACE_MAX]) {
-    if (inside_of) return; /* a callback's own work */
+    if (inside_of) return; /* work that a callback submits is not traced */
     for (int i = 0; i < XPU_TRACE_MAX; i++) {
         xpu_trace *t = &traces[i];
         if (!atomic_load_explicit(&t->callback, memory_order_relaxed)) continue;
@@ -68,7 +70,7 @@ static void tell(const xpu_work *seen, xpu_trace_point point, xpu_status status,
     }
 }
 
-/* --- what it accesses --- */
+/* --- memory accesses --- */
 
 static void list_accesses(work *w, xpu_access *accesses) {
     xpu_work *seen = &w->seen;
@@ -85,7 +87,7 @@ static void list_accesses(work *w, xpu_access *accesses) {
     for (int i = 0; i < count; i++) seen->accesses_known &= accesses[i].size > 0;
 }
 
-/* --- the place --- */
+/* --- submission --- */
 
 xpu_status work_submit_observed(work *w) {
     const xpu_stream *stream = w->seen.stream;
@@ -165,7 +167,7 @@ xpu_status xpu_graph_host_call(xpu_stream *stream, const char *name,
     return status;
 }
 
-/* --- memory that operations need for themselves --- */
+/* --- workspaces --- */
 
 static _Thread_local const xpu_workspace_source *workspaces; /* NULL: the allocator */
 
@@ -187,14 +189,14 @@ xpu_status xpu_workspace_give_back(void *memory) {
     return xpu_free(memory);
 }
 
-static os_mutex counters_lock = OS_MUTEX_INIT; /* guards making a stream's */
+static os_mutex counters_lock = OS_MUTEX_INIT; /* guards the creation of a stream's counters */
 
 xpu_status counters_make(int device, uint32_t **counters) {
     static const char zero = 0;
     const size_t size = XPU_WORKSPACE_COUNTERS * sizeof **counters;
     xpu_stream *stream;
     void *memory;
-    XPU_TRY(xpu_stream_default(device, &stream)); /* which is never captured */
+    XPU_TRY(xpu_stream_default(device, &stream)); /* the default stream is never captured */
     XPU_TRY(cl_memory_alloc(device, size, &memory));
     xpu_status status = xpu_memset(stream, memory, &zero, 1, size);
     if (status == XPU_SUCCESS) status = stream_finish(stream);
