@@ -1,11 +1,12 @@
-/* Finds blocks that a loop only gathers up to be reduced after it, and reduces in the loop instead:
+/* Moves reductions into loops. A block that a loop only accumulates, and that is reduced after the loop, is
+ * reduced in each iteration instead:
  *
  *     acc = for (a = identity) { yield where(mask, combine(a, x), a) }; r = reduce(acc, combine)
  *  →  r   = for (a = identity) { yield combine(a, reduce(where(mask, x, identity), combine)) }
  *
- * The carried block, as large as the loop's step, becomes one number a row, which stays in a register. On a
- * GPU, where combining the lanes costs more, one number a lane is left, and what comes after the loop reduces
- * those. */
+ * The carried block, as large as the loop's step, shrinks to one value per row, which stays in a register. On
+ * a GPU, where a reduction across lanes costs more, the loop keeps one value per lane, and a reduction after
+ * the loop combines those. */
 #include <math.h>
 #include <string.h>
 
@@ -36,9 +37,8 @@ const attr *splat_constant(const value *v) {
     return !a ? NULL : a->kind != ATTR_DENSE ? a : a->count == 1 ? &a->list[0] : NULL;
 }
 
-/* Is `v` the block's result of the region's `w`, with a for its first argument and *x for its second? Learns
- * *x.
- */
+/* Does the block compute `v` as the region computes `w`, with `a` as the region's first argument and *x as
+ * its second? Sets *x. */
 static bool matches(value *v, const value *w, const block *body, value *a, value **x) {
     if (w == body->args[0]) return v == a;
     if (w == body->args[1]) {
@@ -48,13 +48,13 @@ static bool matches(value *v, const value *w, const block *body, value *a, value
     const op *o = v->def, *c = w->def;
     if (!o || !c || o->code != c->code || o->arg_count != c->arg_count || o->region_count) return false;
     if (op_attr_int(o, "predicate", 0) != op_attr_int(c, "predicate", 0)) return false;
-    if (c->owner != body) return false; /* a constant of its own */
+    if (c->owner != body) return false; /* a constant of the region */
     for (int i = 0; i < o->arg_count; i++)
         if (!matches(o->args[i], c->args[i], body, a, x)) return false;
     return true;
 }
 
-/* Does combining with `number` change nothing? For one operation, and for a choice by comparison. */
+/* Is `number` the identity of the combine region? Handles one operation, and a select by comparison. */
 static bool is_identity(const block *body, const attr *number) {
     bool lowest = number->kind == ATTR_FLOAT ? isinf(number->real) && number->real < 0
                                              : number->integer == INT32_MIN || number->integer == INT64_MIN;
@@ -67,7 +67,7 @@ static bool is_identity(const block *body, const attr *number) {
         case OP_ORI:
         case OP_XORI:
             if (o->next == body->last) return body->first == o ? zero : true;
-            if (o->code != OP_ORI) return false; /* "or" of conditions is part of a choice */
+            if (o->code != OP_ORI) return false; /* an "or" of conditions belongs to a select */
             break;
         case OP_MAXNUMF:
         case OP_MAXIMUMF:
@@ -79,7 +79,7 @@ static bool is_identity(const block *body, const attr *number) {
             int64_t order = op_attr_int(o, "predicate", 0);
             bool of_arguments = o->args[0] == body->args[0] && o->args[1] == body->args[1];
             if (order == CMPF_UNE && o->args[0] == body->args[0] && o->args[1] == body->args[0])
-                break; /* NaN wins */
+                break; /* NaN propagates */
             if (!of_arguments || !((order == CMPF_OGT && lowest) || (order == CMPF_OLT && highest)))
                 return false;
             break;
@@ -113,7 +113,7 @@ static op *new_constant(tile *t, const op *like, const type *ty, const attr *num
     return o;
 }
 
-/* The region's operations over (left, right), before `place`. */
+/* Inserts the region's operations, applied to (left, right), before `place`. */
 static value *combined(tile *t, const op *reduce, value *left, value *right, op *place) {
     const block *body = reduce->regions[0].first;
     const type *ty = left->type;
@@ -147,14 +147,14 @@ static bool sink(tile *t, op *loop, int index) {
     if (!sum->def || sum->def->owner != body || !matches(sum, combine->last->args[0], combine, a, &x) || !x)
         return false;
     if (use_count(inside, y) != 1 || (choice && use_count(inside, sum) != 1)) return false;
-    /* all uses of `a` must be those of the pattern: as many as in the region, and the choice's */
+    /* `a` must have no uses outside the pattern: those in the region, and the select's */
     int wanted = use_count(&reduce->regions[0], combine->args[0]) + (choice != NULL);
     if (use_count(inside, a) != wanted || use_count(kernel, a) != wanted) return false;
 
     const type *small = reduce->results[0].type;
     bool by_lane = !t->target.is_cpu;
     int axis = (int)op_attr_int(reduce, "axis", 0), lanes = tile_lanes(t), last = x->type->rank - 1;
-    type parts = *x->type; /* [… lanes] and, with a dimension more, [… length/lanes, lanes] */
+    type parts = *x->type; /* […, lanes]; with one more dimension […, length / lanes, lanes] */
     if (by_lane) {
         if (axis != last || x->type->shape[last] < 4 * lanes || last + 2 > MAX_RANK) return false;
         parts.shape[last] = lanes;
@@ -187,7 +187,7 @@ static bool sink(tile *t, op *loop, int index) {
     step->results[0].type = small;
     op_insert_before(step, end);
     op_insert_before(start, loop);
-    /* what computed the old value goes, from its end backwards */
+    /* remove the operations that computed the old value, last one first */
     for (op *o = end->prev, *before; o; o = before) {
         before = o->prev;
         if (o != step && o->result_count == 1 && o->region_count == 0 && &o->results[0] != x &&

@@ -1,4 +1,4 @@
-/* The compiler's public functions: stages, one compilation. */
+/* The compiler's public functions. They run the stages of one compilation. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "core/status.h"
 #include "tile/tile.h"
 
-#define MAX_TEXT (64 << 20) /* bytes of a module */
+#define MAX_TEXT (64 << 20) /* bytes per module */
 
 static const char *const stage_names[XPU_TILE_STAGES] = {"none",    "parse",  "verify",
                                                          "analyze", "layout", "emit"};
@@ -16,12 +16,12 @@ const char *xpu_tile_stage_name(xpu_tile_stage stage) {
     return (unsigned)stage < XPU_TILE_STAGES ? stage_names[stage] : NULL;
 }
 
-/* What the caller gets: the public struct, and the texts it points to. */
+/* The allocation that the caller receives: the public struct and the texts it points to. */
 typedef struct result {
     xpu_tile_program program;
     text source, dump;
     char target[XPU_TILE_TARGET_TEXT];
-    char *image; /* as text, once it was asked for */
+    char *image; /* the program as text; NULL until requested */
 } result;
 
 static void (*const stages[XPU_TILE_STAGES])(tile *t) = {
@@ -76,7 +76,7 @@ double xpu_tile_program_seconds(const xpu_tile_program *program, xpu_tile_stage 
     return program && (unsigned)stage < XPU_TILE_STAGES ? program->seconds[stage] : 0;
 }
 
-/* Runs the stages; an error comes back here. */
+/* Runs the stages; errors return here by longjmp. */
 static xpu_status run(tile *t, result *r) {
     if (setjmp(t->fail)) return t->status;
     double start = os_seconds();
@@ -112,7 +112,7 @@ xpu_status xpu_tile_compile(const char *input, size_t size, const xpu_tile_optio
         goto done;
     }
     memcpy(copy, input, size);
-    copy[size] = 0; /* so that every scan ends */
+    copy[size] = 0; /* terminates every scan */
     t->text = copy;
     t->end = copy + size;
     t->options = options ? options : &defaults;
@@ -123,7 +123,7 @@ xpu_status xpu_tile_compile(const char *input, size_t size, const xpu_tile_optio
     t->source = &r->source;
     t->program = &r->program;
     if (xpu_tile_target_write(&t->target, r->target, sizeof r->target) != XPU_SUCCESS)
-        r->target[0] = 0; /* a caller's, whose name is no word */
+        r->target[0] = 0; /* a target made by the caller, whose name is not a single word */
     status = run(t, r);
     tile_free_all(t);
 done:

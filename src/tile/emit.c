@@ -1,4 +1,4 @@
-/* The emitter's frame: text, scopes, values at coordinates, materialized arrays, the open group. */
+/* The emitter's core: output text, scopes, values at coordinates, materialized arrays, the open group. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

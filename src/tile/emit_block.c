@@ -1,4 +1,4 @@
-/* Blocks of operations: what a loop carries, control flow, a function's body. */
+/* Emits blocks of operations: loop-carried values, pipelined loops, control flow, function bodies. */
 #include <string.h>
 
 #include "tile/emit.h"

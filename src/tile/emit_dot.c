@@ -1,4 +1,4 @@
-/* tt.dot and tt.dot_scaled. */
+/* Emits tt.dot and tt.dot_scaled: accumulator layouts, operands in local memory, matrix instructions. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Expressions: integer arithmetic that keeps track of lanes and divisors, coordinates, one element of each
- * element-wise operation, conversions, literals. */
+/* Emits expressions: integer arithmetic that tracks lane dependence and divisibility, coordinates, single
+ * elements of element-wise operations, conversions, literals. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

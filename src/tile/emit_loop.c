@@ -1,4 +1,4 @@
-/* The loops around a group's, or a dot's, elements, and those of scf.for. */
+/* Emits the loops over the elements of a group or a dot, and those of scf.for. */
 #include <string.h>
 
 #include "tile/emit.h"

@@ -1,4 +1,4 @@
-/* Stores and atomics, through pointers and descriptors; assertions and messages. */
+/* Emits stores and atomics, through pointers and descriptors; assertions; prints. */
 #include "tile/emit.h"
 
 const char *both(emitter *e, const char *a, const char *b) {

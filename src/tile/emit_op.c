@@ -1,4 +1,4 @@
-/* What is in a group's loops: reductions and scans, arrays that are filled; histograms. */
+/* Emits the loops of a group: reductions, scans, and stores to materialized arrays; also histograms. */
 #include <string.h>
 
 #include "tile/emit.h"

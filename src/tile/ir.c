@@ -1,4 +1,4 @@
-/* The arena, errors, types, and the IR: making it, changing it, printing it. */
+/* The arena, error reporting, types, and construction, modification and printing of the IR. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ typedef struct chunk {
 } chunk;
 
 #if defined(OPENXPU_FAULTS) || defined(__SANITIZE_ADDRESS__) || defined(LIBFUZZER)
-#define RECYCLES false /* so that tools see who keeps something of a trial's */
+#define RECYCLES false /* lets memory checkers find uses of scratch memory after a trial */
 #else
 #define RECYCLES true
 #endif
@@ -48,7 +48,7 @@ static arena *current(tile *t) { return t->is_scratch ? &t->scratch : &t->kept; 
 
 static void *take(tile *t, arena *a, size_t size) {
     size = (size + 15) & ~(size_t)15;
-    if (!a->chunks || a->used + size > a->chunks->room) { /* doesn't it fit any more? */
+    if (!a->chunks || a->used + size > a->chunks->room) { /* does it not fit? */
         chunk *c = new_chunk(t, size);
         c->next = a->chunks;
         a->chunks = c;
@@ -90,7 +90,7 @@ char *tile_strndup(tile *t, const char *text, size_t size) {
     return copy;
 }
 
-/* vsnprintf. The emitter spends most of its time here, on "%s", "%d" and "%lld": those are done at once. */
+/* vsnprintf with fast paths for "%s", "%d" and "%lld", in which the emitter spends most of its time. */
 size_t tile_vformat(char *to, size_t room, const char *format, va_list args) {
     va_list again;
     va_copy(again, args);
@@ -124,7 +124,7 @@ size_t tile_vformat(char *to, size_t room, const char *format, va_list args) {
             from = c;
             more = 1;
             c += 2;
-        } else { /* anything else, for all of it */
+        } else { /* any other conversion: leave the whole text to vsnprintf */
             va_end(again);
             return (size_t)vsnprintf(to, room, format, args);
         }
@@ -141,7 +141,7 @@ char *tile_format(tile *t, const char *format, ...) {
     va_start(args, format);
     va_copy(again, args);
     arena *a = current(t);
-    size_t room = a->chunks ? a->chunks->room - a->used : 0; /* mostly it fits there */
+    size_t room = a->chunks ? a->chunks->room - a->used : 0; /* usually enough */
     size_t size = tile_vformat(room ? a->chunks->data + a->used : NULL, room, format, args);
     char *out = take(t, a, size + 1);
     if (size >= room) tile_vformat(out, size + 1, format, again);
@@ -152,7 +152,7 @@ char *tile_format(tile *t, const char *format, ...) {
 
 /* --- errors --- */
 
-#define SHOWN_WIDTH 100 /* of a long line, the part around the place is shown */
+#define SHOWN_WIDTH 100 /* of a long line, only the part around the error is shown */
 
 /* kernel.ttir:12:8: error: reason
  *     %3 = tt.load %2 : tensor<128xf32>
@@ -175,7 +175,7 @@ static void report(tile *t, const char *at, const char *reason) {
     const char *from = column > SHOWN_WIDTH - 20 ? at - (SHOWN_WIDTH - 20) : start;
     int shown = (int)(stop - from) > SHOWN_WIDTH ? SHOWN_WIDTH : (int)(stop - from);
     xpu_fail(t->status, "%s:%d:%d: error: %s\n    ", file, line, column + 1, reason);
-    for (int i = 0; i < shown; i++) /* what isn't printable is shown as '?', tabs as a space */
+    for (int i = 0; i < shown; i++) /* unprintable characters become '?', tabs become spaces */
         xpu_fail_add("%c", from[i] == '\t' ? ' ' : from[i] >= ' ' && from[i] < 127 ? from[i] : '?');
     xpu_fail_add("\n    %*s^", (int)(at - from), "");
 }

@@ -1,19 +1,20 @@
-/* Joins programs on processors. Inductor gives sums down a few hundred columns to programs of 4 columns or
- * so, that many processors of a GPU may have work:
+/* Merges programs on CPUs. For sums over the rows of a few hundred columns, Inductor launches programs of
+ * about 4 columns each, so that all compute units of a GPU have work:
  *
  *     x = pid * 4 + range(4); for (r) sum += a[x + 512 * r]
  *
- * Here that leaves most of a vector's lanes idle and takes each cache line several times. As many programs as
- * fill a vector become one: blocks of 4 columns become blocks of 16, the first of four programs does the work
- * and the others return at once. What lies beyond the launch's last program is masked out.
+ * On a CPU that leaves most vector lanes idle and reads each cache line several times. Therefore as many
+ * programs as fill a vector are merged into one: blocks of 4 columns become blocks of 16; the first of four
+ * programs does the work, and the others return immediately. Columns beyond the launch's last program are
+ * masked out.
  *
- * Only kernels in which a column is told from another by that one index, and nothing goes from column to
- * column, are joined; and only those that read columns that lie side by side, and rows that don't. */
+ * A kernel is merged only if that index alone distinguishes the columns, no data moves between columns, and
+ * it reads columns that are contiguous in memory and rows that are not. */
 #include <string.h>
 
 #include "tile/tile.h"
 
-#define MOST_STEPS 4000 /* of following indices */
+#define MOST_STEPS 4000 /* limit of the search through index expressions */
 #define UNKNOWN INT64_MIN
 
 typedef struct join {
@@ -21,7 +22,7 @@ typedef struct join {
     region *body;
     op *program, *offset, *index; /* pid, pid * columns, pid * columns + range */
     int columns;
-    int steps, across; /* reads across rows */
+    int steps, across; /* `across`: reads with contiguous columns */
     bool reduces;
 } join;
 
@@ -31,7 +32,7 @@ static bool has_columns(const join *j, const type *ty) {
     return false;
 }
 
-/* How far in memory, or as a number, the next element along `dim` is. */
+/* The difference between elements adjacent along `dim`: of addresses in elements, or of integers. */
 static int64_t stride(join *j, const value *v, int dim) {
     if (!v->type->is_tensor || v->type->shape[dim] == 1) return 0;
     const op *o = v->def;
@@ -45,7 +46,7 @@ static int64_t stride(join *j, const value *v, int dim) {
     case OP_EXPAND_DIMS: return stride(j, o->args[0], dim - (dim > op_attr_int(o, "axis", 0)));
     case OP_EXTSI:
     case OP_EXTUI: return stride(j, o->args[0], dim);
-    case OP_DIVSI: /* a division or remainder makes steps that are rare enough */
+    case OP_DIVSI: /* a quotient or remainder breaks the stride rarely enough */
     case OP_REMSI:
         a = stride(j, o->args[0], dim), b = stride(j, o->args[1], dim);
         return b != 0 || a == UNKNOWN ? UNKNOWN : o->code == OP_REMSI ? a : 0;
@@ -84,7 +85,7 @@ static bool is_index(const join *j, const op *o) {
     return false;
 }
 
-/* Is the value, a range or the splat of the program's first column, only used for their sum? */
+/* Is the value, a range or the splat of the program's first column, used only in their sum? */
 static bool only_for_index(join *j, const value *v) {
     use_list uses = {.count = 0};
     find_uses(j->body, v, &uses);
@@ -100,7 +101,7 @@ static bool only_for_index(join *j, const value *v) {
     return true;
 }
 
-/* pid * columns, the one use of the program's number. */
+/* Is `o` pid * columns, the only use of the program ID? */
 static bool find_offset(join *j) {
     use_list uses = {.count = 0};
     find_uses(j->body, &j->program->results[0], &uses);
@@ -170,7 +171,7 @@ static bool check_op(join *j, op *o) {
     return true;
 }
 
-/* Calls `visit` for each operation, outer ones first, but not for those that combine numbers. */
+/* Calls `visit` for each operation, outer ones first, except those in the combine regions of reductions. */
 static bool each_op(join *j, region *r, bool (*visit)(join *, op *)) {
     if (r->block_count != 1) return false;
     for (op *o = r->first->first, *next; o; o = next) {
@@ -231,7 +232,7 @@ static value *constant(join *j, op *before, int64_t number) {
     return v;
 }
 
-/* Masks accesses beyond the launch's last program; the index's place has `inside` for the comparison. */
+/* Masks accesses beyond the launch's last program; j->index holds the comparison with its end. */
 static bool mask_access(join *j, op *o) {
     int at = o->code == OP_LOAD ? 1 : 2;
     if (o->code != OP_LOAD && o->code != OP_STORE) return true;

@@ -1,4 +1,4 @@
-/* The kernel around the emitted code: its parameters, the library's functions that it calls, its attributes.
+/* Assembles the kernel around the emitted code: parameters, attributes, and the library functions it calls.
  */
 #include <string.h>
 

@@ -1,9 +1,11 @@
-/* Which values are materialized, and which dimension lies on the lanes.
+/* Decides which values are materialized and which dimension is mapped to the lanes.
  *
- * A value is materialized when it can't be had otherwise (loop-carried, results of reductions, dots, control
- * flow), when it is read by an operation that memory effects separate from it (loads), or when computing it
- * anew would cost more than local memory: it is wanted at two levels (before and after a reduction, say), in
- * a loop that it stands outside of, or at other coordinates than its own. */
+ * A value is materialized in three cases:
+ * - It cannot be rematerialized: loop-carried values, results of reductions, dots and control flow.
+ * - A memory effect lies between its definition and a use (loads).
+ * - Rematerialization would cost more than local memory. That can happen if the value is used at two levels
+ *   (for instance before and after a reduction), in a loop inside the scope of its definition, or at other
+ *   coordinates than its own. */
 #include <stdio.h>
 #include <string.h>
 

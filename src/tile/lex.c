@@ -1,4 +1,4 @@
-/* Characters to tokens. A token is a piece of the text; nothing is copied.
+/* The lexer. A token points into the text; nothing is copied.
  *
  *   name    := [A-Za-z_] [A-Za-z0-9_.$]*
  *   value   := % [A-Za-z0-9_.$-]+          symbol := @ (name-characters | string)

@@ -1,4 +1,4 @@
-/* tt.extern_elementwise: CUDA's libdevice functions, by name, in OpenCL C. */
+/* tt.extern_elementwise: translates CUDA's libdevice functions to OpenCL C by name. */
 #include <string.h>
 
 #include "tile/emit.h"
@@ -10,7 +10,7 @@ static const struct {
 #include "tile/libdevice.def"
 };
 
-/* The operator library's files are of one type, float or double. */
+/* A file of the operator library is built for one type, float or double. */
 static void use_special(emitter *e, const op *o, unsigned file) {
     bool wide = o->results[0].type->element == F64;
     if (e->special && e->special_wide != wide)
@@ -19,7 +19,7 @@ static void use_special(emitter *e, const op *o, unsigned file) {
     e->special_wide = wide;
 }
 
-/* "__nv_erff" is erf for floats: the name as it stands, or without the last f. */
+/* "__nv_erff" is erf for float: look up the name as is, then without the final f. */
 const char *extern_text(emitter *e, op *o, const char *const *args) {
     const attr *symbol = op_attr(o, "symbol");
     if (!symbol || symbol->kind != ATTR_STRING || strncmp(symbol->string, "__nv_", 5))

@@ -1,5 +1,6 @@
-/* Tokens to IR, by recursive descent. Each function quotes the rule it reads; 'x' is a token, [x] optional,
- * {x} any number. Names of values live in one hash table with a list of what each region added. */
+/* A recursive-descent parser from tokens to IR. Each function quotes the grammar rule that it parses: 'x' is
+ * a token, [x] is optional, {x} is repeated any number of times. All value names are in one hash table; a
+ * list records which names each region added. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,7 +64,7 @@ int64_t parse_int(parser *p) {
     return (int64_t)(negative ? 0 - v : v);
 }
 
-/* A string's text without quotes and escapes. */
+/* Parses a string token; returns its text without quotes and escapes. */
 const char *parse_string(parser *p, size_t *length) {
     token tok = take(p, TOKEN_STRING, "a string");
     char *out = tile_alloc(p->t, tok.size);
@@ -92,9 +93,9 @@ const char *parse_string(parser *p, size_t *length) {
 typedef struct binding {
     const char *name;
     size_t size;
-    value **values; /* of one operation's results */
+    value **values; /* the results of one operation */
     int count;
-    struct binding *shadowed, *older; /* in its bucket; in order of definition */
+    struct binding *shadowed, *older; /* next in the bucket; previous definition */
 } binding;
 
 static unsigned bucket(const char *name, size_t size) {
@@ -117,7 +118,7 @@ void define(parser *p, token name, value **values, int count) {
     *slot = p->newest = b;
 }
 
-static void forget(parser *p, binding *until) { /* a region ends: its names go */
+static void forget(parser *p, binding *until) { /* at the end of a region, its names go out of scope */
     for (; p->newest != until; p->newest = p->newest->older)
         p->names[bucket(p->newest->name, p->newest->size)] = p->newest->shadowed;
 }
@@ -128,7 +129,7 @@ value *parse_value(parser *p) {
     binding *b = find(p, name);
     if (!b) tile_error(p->t, name.start, "%.*s is not defined here", (int)name.size, name.start);
     long index = 0;
-    if (p->tok.kind == TOKEN_HASH && p->tok.start == name.start + name.size) { /* "#1" right behind it? */
+    if (p->tok.kind == TOKEN_HASH && p->tok.start == name.start + name.size) { /* "#1" directly after? */
         index = strtol(p->tok.start + 1, NULL, 10);
         next(p);
     }
@@ -137,7 +138,7 @@ value *parse_value(parser *p) {
     return b->values[index];
 }
 
-/* values := [value {',' value}]; gives their number */
+/* values := [value {',' value}]; returns their count */
 int parse_values(parser *p, value **out, int room) {
     int n = 0;
     if (p->tok.kind != TOKEN_VALUE) return 0;
@@ -157,7 +158,7 @@ static element element_named(token tok) {
     return NOTHING;
 }
 
-/* dims := {INT 'x'}. "128x32xf32" is no sequence of tokens: read from the characters. */
+/* dims := {INT 'x'}. Scans characters, since "128x32xf32" does not split into tokens. */
 static void parse_dims(parser *p, type *want) {
     const char *c = p->tok.start;
     for (;;) {
@@ -246,7 +247,7 @@ const type *parse_type(parser *p) {
     return type_make(p->t, want);
 }
 
-/* The same where "!tt.ptr" or "!tt.tensordesc" may be left out: short := type | pointer | descriptor */
+/* A type whose "!tt.ptr" or "!tt.tensordesc" may be omitted: short := type | pointer | descriptor */
 const type *parse_short_type(parser *p, bool is_descriptor) {
     if (!is(p, "<")) return parse_type(p);
     return type_make(p->t, is_descriptor ? parse_block(p) : parse_pointee(p));
@@ -263,7 +264,7 @@ int parse_types(parser *p, const type **out, int room) {
     do {
         if (n == room) tile_error(p->t, p->tok.start, "more than %d types", room);
         out[n++] = parse_type(p);
-        if (is(p, "{")) skip_balanced(p); /* attributes of an argument or result */
+        if (is(p, "{")) skip_balanced(p); /* attributes of an argument or a result */
     } while (accept(p, ","));
     expect(p, ")");
     return n;
@@ -271,7 +272,7 @@ int parse_types(parser *p, const type **out, int room) {
 
 /* --- attributes --- */
 
-/* Anything up to the bracket that closes the one we stand at. */
+/* Skips everything up to the bracket that closes the current one. */
 void skip_balanced(parser *p) {
     int depth = 0;
     do {
@@ -282,8 +283,8 @@ void skip_balanced(parser *p) {
     } while (depth > 0);
 }
 
-/* number := ['-'] INT | ['-'] FLOAT | 'true' | 'false'; a hexadecimal number is a float's bits where the
- * type is a float's, which stands behind it */
+/* number := ['-'] INT | ['-'] FLOAT | 'true' | 'false'. A hexadecimal number is the bit pattern of a float if
+ * the type after it is a float type. */
 static attr *parse_number(parser *p) {
     attr *a = NEW(p->t, attr);
     a->string = p->tok.start;
@@ -339,7 +340,7 @@ static double bits_to_double(uint64_t bits, element e) {
     return sign * m;
 }
 
-/* Gives a number the type that stands behind it. */
+/* Applies the type that follows a number. */
 static void type_number(parser *p, attr *a, const type *ty) {
     if (is_float(ty) && a->kind == ATTR_INT) {
         if (a->string[0] != '0' || a->string[1] != 'x')
@@ -533,7 +534,7 @@ void parse_keywords(parser *p, op *o, const char *stop) {
 
 /* --- locations --- */
 
-/* location := ['loc' '(' … ')']; kept as text for comments */
+/* location := ['loc' '(' … ')']; the text is kept for comments in the output */
 void parse_location(parser *p, op *o) {
     if (!is(p, "loc")) return;
     token start = p->tok;
@@ -600,7 +601,7 @@ static void parse_block_args(parser *p, block *b) {
 }
 
 /* region := '{' {op} {BLOCK [arguments] ':' {op}} '}'
- * The names in `given` are arguments of the first block that the operation itself introduced. */
+ * `given` are the names of first-block arguments that the operation itself introduced. */
 void parse_region(parser *p, region *r, const token *given, const type *const *types, int count) {
     binding *mark = p->newest;
     region *outer = p->region;
@@ -641,7 +642,7 @@ void parse_region(parser *p, region *r, const token *given, const type *const *t
      */
     if (r->block_count > 1) {
         block *list = NULL;
-        while (r->first) { /* insertion sort by place */
+        while (r->first) { /* insertion sort by position */
             block *c = r->first, **slot = &list;
             r->first = c->next;
             while (*slot && (*slot)->at < c->at) slot = &(*slot)->next;
@@ -659,7 +660,7 @@ void parse_region(parser *p, region *r, const token *given, const type *const *t
 
 /* --- the module --- */
 
-/* alias := HASH '=' attribute: kept for locations only, so skipped */
+/* alias := HASH '=' attribute. Aliases only serve locations, so they are skipped. */
 static void parse_alias(parser *p) {
     next(p);
     expect(p, "=");
@@ -689,7 +690,7 @@ void tile_parse(tile *t) {
         parse_region(p, &t->module->regions[0], NULL, NULL, 0);
     } else if (p->tok.kind == TOKEN_STRING && p->tok.size == 16 &&
                !memcmp(p->tok.start, "\"builtin.module\"", 16)) {
-        next(p); /* the generic form */
+        next(p); /* generic form */
         expect(p, "(");
         expect(p, ")");
         if (is(p, "<")) skip_balanced(p);

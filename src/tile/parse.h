@@ -1,15 +1,15 @@
-/* What the parser's two files share: parse.c has tokens, names, types, attributes, regions; parse_op.c one
- * function for each way in which an operation is written. */
+/* Interface between the parser's two files: parse.c handles tokens, names, types, attributes and regions;
+ * parse_op.c has one function for each syntactic form of an operation. */
 #ifndef TILE_PARSE_H
 #define TILE_PARSE_H
 
 #include "tile/tile.h"
 
 #define NAME_BUCKETS 1024
-#define MAX_OPERANDS 64 /* of one operation, and results */
+#define MAX_OPERANDS 64 /* operands of one operation; also its results */
 #define MAX_PARAMETERS 256
 #define MAX_REGIONS 4
-#define MAX_BLOCKS 500 /* in one region */
+#define MAX_BLOCKS 500 /* per region */
 
 typedef struct label_list {
     const char *name;
@@ -20,11 +20,11 @@ typedef struct label_list {
 
 typedef struct parser {
     tile *t;
-    token tok; /* the next one */
+    token tok; /* lookahead */
     struct binding *names[NAME_BUCKETS], *newest;
-    uint16_t ops[NAME_BUCKETS], next_op[OP_COUNT]; /* operations by name: code + 1 */
+    uint16_t ops[NAME_BUCKETS], next_op[OP_COUNT]; /* hash table of operation names: code + 1 */
     label_list *labels;
-    region *region; /* being read */
+    region *region; /* the one being parsed */
     int depth;
 } parser;
 
@@ -53,7 +53,7 @@ void skip_balanced(parser *p);
 void parse_target(parser *p, op *o, region *r, value **args, int *count, int room);
 void parse_region(parser *p, region *r, const token *given, const type *const *types, int count);
 op_code op_named(parser *p, const char *name, size_t size);
-/* An error unless `v` has the type that the text gives it. */
+/* Reports an error at `at` unless `v` has type `ty`. */
 void check_type(parser *p, const value *v, const type *ty, const char *at);
 op *parse_op(parser *p);
 

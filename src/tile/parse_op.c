@@ -1,10 +1,10 @@
-/* One operation: a function for each way in which they are written. The names of attributes are MLIR's, so
- * that the short and the generic form of an operation give the same IR. */
+/* Parses one operation, with one function for each syntactic form. Attributes have MLIR's names, so the
+ * custom and the generic form of an operation produce the same IR. */
 #include <string.h>
 
 #include "tile/parse.h"
 
-/* An operation while its parts are being read. */
+/* An operation under construction. */
 typedef struct draft {
     op *o;
     const char *at;
@@ -40,7 +40,7 @@ static void check_args(parser *p, draft *d, const type *const *types, int count,
     for (int i = 0; i < count; i++) check_type(p, d->args[i], types[i], at);
 }
 
-/* functional := types '->' types: of the operands and the results */
+/* functional := types '->' types: operand types, result types */
 static void parse_functional(parser *p, draft *d) {
     const type *types[MAX_OPERANDS];
     const char *at = p->tok.start;
@@ -50,7 +50,7 @@ static void parse_functional(parser *p, draft *d) {
     d->result_count = parse_types(p, d->results, MAX_OPERANDS);
 }
 
-/* values '{' attr-dict '}' ':' type: all operands and the result are of one type
+/* values '{' attr-dict '}' ':' type: all operands and the result have this type
  *     arith.addi %0, %1 overflow<nsw> : tensor<16xi32> */
 static void parse_same(parser *p, draft *d, int results) {
     add_values(p, d);
@@ -125,8 +125,8 @@ static void parse_cast(parser *p, draft *d) {
     d->results[d->result_count++] = parse_type(p);
 }
 
-/* tt.splat %0 : i32 -> tensor<16xi32>; with two operands the type is the first's, as in
- * tt.join %0, %1 : tensor<16xf32> -> tensor<16x2xf32>; one result type stands for all results */
+/* tt.splat %0 : i32 -> tensor<16xi32>; with two operands the type is that of the first:
+ * tt.join %0, %1 : tensor<16xf32> -> tensor<16x2xf32>; a single result type applies to all results */
 static void parse_arrow(parser *p, draft *d, int results) {
     add_values(p, d);
     parse_keywords(p, d->o, "");
@@ -162,7 +162,7 @@ static void parse_with_functional(parser *p, draft *d) {
     parse_functional(p, d);
 }
 
-/* A string that the operation keeps as its attribute `name`. */
+/* Parses a string and stores it as attribute `name`. */
 static void parse_string_attr(parser *p, op *o, const char *name) {
     attr *a = add_attr(p, o, name);
     a->kind = ATTR_STRING;
@@ -189,7 +189,7 @@ static void parse_inline_asm(parser *p, draft *d) {
     }
 }
 
-/* arith.constant [attr-dict] attribute: its type stands in the attribute */
+/* arith.constant [attr-dict] attribute; the attribute contains the type */
 static void parse_constant(parser *p, draft *d) {
     parse_attr_dict(p, d->o);
     attr *a = parse_attr(p, "value"), **last = &d->o->attrs;
@@ -222,7 +222,7 @@ static void parse_gather(parser *p, draft *d) {
     parse_functional(p, d);
 }
 
-/* tt.addptr %0, %1 : type, type — the result is of the first's type */
+/* tt.addptr %0, %1 : type, type — the result has the first operand's type */
 static void parse_list(parser *p, draft *d) {
     add_values(p, d);
     parse_attr_dict(p, d->o);
@@ -318,7 +318,7 @@ static void parse_dot_scaled(parser *p, draft *d) {
         expect(p, ",");
         check_type(p, scales[i], parse_type(p), at);
     }
-    for (int i = 0; i < 2; i++) { /* scales come last; which there are, two attributes say */
+    for (int i = 0; i < 2; i++) { /* scales come last; two attributes say which are present */
         if (scale[i]) d->args[d->count++] = scales[i];
         add_int(p, d->o, i ? "has_rhs_scale" : "has_lhs_scale", scale[i], I32);
     }
@@ -468,7 +468,7 @@ static void parse_func(parser *p, draft *d) {
             names[count] = take(p, TOKEN_VALUE, "a parameter (%name)");
             expect(p, ":");
             types[count] = parse_type(p);
-            if (is(p, "{")) { /* its facts are kept as attributes "argN.name" */
+            if (is(p, "{")) { /* argument attributes are stored as "argN.name" */
                 op *holder = op_new(p->t, OP_FUNC, d->at, 0, 0, 0);
                 parse_attr_dict(p, holder);
                 const attr *known = op_attr(holder, "tt.divisibility");

@@ -1,4 +1,4 @@
-/* What is compiled for: targets by name, those of devices, and as text. */
+/* Compilation targets: lookup by name, by device, and conversion to and from text. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include "xpu/device.h"
 
 static const xpu_tile_target targets[] = {
-    /* name, cpu, subgroups, fp16, fp64, atomic64, float atomics, lanes, items, local memory, PTX, its bf16,
-     * lanes of matrix units, their tf32, products of bytes by four, block reads */
+    /* name, CPU, subgroups, fp16, fp64, 64-bit atomics, float atomics, lanes, work-items, local memory, PTX,
+     * PTX bf16, matrix engine lanes, matrix engine tf32, 4-way 8-bit dot product, 2D block reads */
     {"cpu", true, true, true, true, true, true, 16, 8192, 2 << 20, false, false, 0, false, false, false},
     {"bmg", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},
     {"lnl", false, true, true, true, true, true, 16, 1024, 128 << 10, false, false, 16, true, true, true},
@@ -67,7 +67,7 @@ xpu_status xpu_tile_target_of_device(int device, xpu_tile_target *target) {
     return XPU_SUCCESS;
 }
 
-/* --- structs as text: "field=value", in any order, between spaces --- */
+/* --- structs as text: "field=value" in any order, separated by spaces --- */
 
 typedef struct field {
     const char *name;
@@ -91,7 +91,7 @@ enum {
     OPTION_FIELDS = sizeof option_fields / sizeof *option_fields
 };
 
-/* The sizes tell a field's type: _Bool, int or an enum, uint64_t. */
+/* The size identifies a field's type: _Bool; int or an enum; uint64_t. */
 _Static_assert(sizeof(bool) == 1 && sizeof(int) == 4 && sizeof(xpu_tile_stage) == 4, "three sizes");
 
 static unsigned long long get(const void *from, const field *f) {
@@ -109,7 +109,8 @@ static bool set(void *to, const field *f, unsigned long long value) {
     return f->size == sizeof(uint64_t) || value <= (f->size == sizeof(bool) ? 1 : INT32_MAX);
 }
 
-/* Reads the fields in `text`; of one that is there twice the last counts. `seen` gets a bit for each. */
+/* Parses the fields in `text`. If a field occurs twice, the last one counts. `seen` gets one bit per field.
+ */
 static xpu_status read_fields(const char *text, const field *fields, int count, void *to, uint64_t *seen) {
     *seen = 0;
     for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
@@ -180,7 +181,7 @@ xpu_status xpu_tile_target_check(const char *text, int device) {
     XPU_TRY(xpu_tile_target_read(text, &wanted));
     XPU_TRY(xpu_device_get_properties(device, &p));
     XPU_TRY(xpu_tile_target_of_device(device, &has));
-    /* Sizes aren't compared: what a kernel needs of them its image says. */
+    /* Sizes are not compared: the image states what the kernel requires. */
     const char *lacks = wanted.is_cpu != has.is_cpu                                      ? "is_cpu"
                         : wanted.lanes != has.lanes                                      ? "lanes"
                         : wanted.matrix_lanes && wanted.matrix_lanes != has.matrix_lanes ? "matrix_lanes"

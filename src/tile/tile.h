@@ -1,16 +1,17 @@
-/* Inside the Triton IR compiler. One file a stage, in this order:
+/* Internal interface of the Triton IR compiler. The stages run in this order, one file each:
  *
  *   lex.c      characters → tokens
- *   parse.c    tokens → IR: a function for each way in which an operation is written
- *   verify.c   types, operand counts, regions, dominance; calls are inlined
- *   join.c     programs of few columns become one
- *   analyze.c  reductions move into loops
- *   layout.c   which values are materialized, which dimension lies on the lanes
- *   emit*.c, kernel.c, libdevice.c  OpenCL C; what is known of each expression (uniform, consecutive,
- * divisible) goes along with it
+ *   parse.c    tokens → IR; parse_op.c has one function for each syntactic form of an operation
+ *   verify.c   checks types, operand counts, regions and dominance; inlines calls
+ *   join.c     merges programs that have few columns (CPU only)
+ *   analyze.c  moves reductions into loops
+ *   layout.c   decides which values are materialized and which dimension is mapped to the lanes
+ *   emit*.c, kernel.c, libdevice.c   IR → OpenCL C. Each emitted expression carries facts about its value:
+ *              uniform, affine or varying over the lanes; divisibility; range
  *
- * ir.c has the arena, types and the printer; driver.c the public functions. Everything lives in one arena,
- * and an error leaves the compilation by longjmp: nothing has to be undone. */
+ * ir.c has the arena, the types and the printer; target.c the targets; driver.c the public functions. All
+ * memory of a compilation comes from its arena. An error ends the compilation by longjmp; nothing needs to be
+ * undone. */
 #ifndef TILE_TILE_H
 #define TILE_TILE_H
 
@@ -24,23 +25,24 @@
 #include "xpu/tile.h"
 
 #define MAX_RANK 24
-#define MAX_ELEMENTS (1 << 20) /* of one tensor, as in Triton */
-#define MAX_DEPTH 200          /* of nested regions, types and attributes */
+#define MAX_ELEMENTS (1 << 20) /* of one tensor; Triton's limit */
+#define MAX_DEPTH 200          /* nesting of regions, types and attributes */
 
 /* --- arena (ir.c) --- */
 
 typedef struct tile tile;
 typedef struct arena {
-    struct chunk *chunks; /* the first one has room */
-    size_t used;          /* of it */
+    struct chunk *chunks; /* allocations come from the first one */
+    size_t used;          /* bytes used in the first chunk */
 } arena;
 void *tile_alloc(tile *t, size_t size); /* zeroed; lives as long as the compilation */
-/* Between tile_scratch(t, true) and tile_scratch(t, false) everything lives until the latter, but for what
- * tile_keep gives. */
+/* Memory allocated between tile_scratch(t, true) and tile_scratch(t, false) is freed by the second call,
+ * except memory from tile_keep, which lives as long as the compilation. */
 void tile_scratch(tile *t, bool on);
 void *tile_keep(tile *t, size_t size);
 char *tile_strndup(tile *t, const char *text, size_t size);
-/* As vsnprintf: the text's size; it is whole, and ends with NUL, where `room` is larger. */
+/* Like vsnprintf: returns the length of the formatted text. If `room` is not larger than that, the text in
+ * `to` is incomplete and may lack the final NUL. */
 size_t tile_vformat(char *to, size_t room, const char *format, va_list args);
 char *tile_format(tile *t, const char *format, ...) TEXT_PRINTF(2, 3);
 #define NEW(t, type) ((type *)tile_alloc(t, sizeof(type)))
@@ -67,24 +69,24 @@ typedef enum element {
     ELEMENTS
 } element;
 
-/* Types are interned: the same type is the same pointer. */
+/* Types are interned: equal types are the same pointer. */
 typedef struct type {
     element element;
-    bool is_pointer;    /* to elements */
-    bool is_tensor;     /* else a scalar, and rank is 0 */
-    bool is_descriptor; /* tt.tensordesc: rank and shape are the block's */
+    bool is_pointer;    /* a pointer to `element`, or a tensor of such pointers */
+    bool is_tensor;     /* false: a scalar, of rank 0 */
+    bool is_descriptor; /* tt.tensordesc; rank and shape are those of its block */
     int rank;
     int32_t shape[MAX_RANK];
-    int64_t count;     /* elements; 1 for a scalar */
-    struct type *next; /* in the table of types */
+    int64_t count;     /* number of elements; 1 for a scalar */
+    struct type *next; /* in the same bucket of the type table */
 } type;
 
 const type *type_make(tile *t, type want);
 const type *type_scalar(tile *t, element e);
-const type *type_with(tile *t, const type *shape, const type *of); /* shape's shape, of's element */
-const type *type_element(tile *t, const type *ty);                 /* the scalar type of its elements */
+const type *type_with(tile *t, const type *shape, const type *of); /* shape of `shape`, elements of `of` */
+const type *type_element(tile *t, const type *ty);                 /* the scalar type of the elements */
 void type_print(text *out, const type *ty);
-bool is_int(const type *ty); /* integers (not pointers), scalar or tensor */
+bool is_int(const type *ty); /* integer (not pointer), scalar or tensor */
 bool is_float(const type *ty);
 int element_bits(element e);
 extern const char *const element_names[ELEMENTS];
@@ -105,12 +107,12 @@ typedef enum attr_kind {
 typedef struct attr {
     const char *name;
     attr_kind kind;
-    const type *type;   /* of INT, FLOAT, DENSE, TYPE; may be NULL */
+    const type *type;   /* INT, FLOAT, DENSE, TYPE; may be NULL */
     int64_t integer;    /* INT; UNIT: 1 */
     double real;        /* FLOAT */
-    const char *string; /* STRING, unescaped; OTHER: the text itself */
+    const char *string; /* STRING: without escapes; OTHER: the source text */
     size_t length;      /* of string */
-    int count;          /* of list: ARRAY, DENSE (1: a splat) */
+    int count;          /* length of `list`: ARRAY, DENSE (1: a splat) */
     struct attr *list;
     struct attr *next;
 } attr;
@@ -130,48 +132,47 @@ typedef struct value value;
 
 struct value {
     const type *type;
-    op *def;      /* NULL for a block's argument */
-    block *owner; /* of which it is an argument */
-    int index;    /* among the op's results or the block's arguments */
-    int id;       /* unique in the module */
-    int uses;     /* counted by layout.c */
-    value *same;  /* verify.c: its copy in the function being inlined */
-    int cost;     /* layout.c: of computing an element, from what is materialized */
-    int wanted_at, stamp, seen;
-    struct materialized
-        *materialized;     /* layout.c: where its elements are kept; NULL: computed where they are wanted */
-    struct offset *offset; /* layout.c: or a first value and a scalar */
-    struct memo *memo;     /* emit.c: the elements computed so far */
-    int pending;           /* emit.c: the group that gives it, if that isn't emitted yet */
-    int8_t splat;       /* layout.c: 1 if all its elements are known to be equal, -1 if not, 0: not asked */
-    bool is_recomputed; /* it can't stay in registers, and is too cheap for local memory */
-    bool is_read;       /* layout.c: the kernel reads memory from it on */
-    const op *read_by;  /* and all do so in the same places as this one; NULL: they don't */
-    bool is_whole;      /* a carried one that isn't read as its dot leaves it */
-    const struct tiling *grid; /* emit_op.c: what it is computed from lies on the lanes like this */
+    op *def;                           /* the operation that defines it; NULL for a block argument */
+    block *owner;                      /* the block of a block argument */
+    int index;                         /* among the operation's results or the block's arguments */
+    int id;                            /* unique in the module */
+    int uses;                          /* layout.c: how many operands refer to it */
+    value *same;                       /* verify.c: its copy in the function being inlined */
+    int cost;                          /* layout.c: cost of computing one element from materialized values */
+    int wanted_at, stamp, seen;        /* layout.c: level of the last use plus 1, and marks of its walks */
+    struct materialized *materialized; /* layout.c: storage of the elements; NULL: recomputed at each use */
+    struct offset *offset;             /* layout.c: kept as an initial value plus a scalar offset */
+    struct memo *memo;                 /* emit.c: elements computed so far */
+    int pending;                       /* emit.c: serial number of the open group that produces it */
+    int8_t splat;              /* layout.c: 1: all elements are equal; -1: not known to be; 0: not computed */
+    bool is_recomputed;        /* does not fit in registers, and is too cheap to keep in local memory */
+    bool is_read;              /* layout.c: a pointer through which the kernel reads memory */
+    const op *read_by;         /* all those reads use the same addresses as this one; NULL: they do not */
+    bool is_whole;             /* a loop-carried value that is not read in its dot's accumulator layout */
+    const struct tiling *grid; /* emit_op.c: the accumulator layout of the values it is computed from */
 };
 
 struct op {
     op_code code;
-    const char *at;  /* the place in the text, for messages */
-    const char *loc; /* the user's place, as in loc(...); NULL if unknown */
+    const char *at;  /* position in the text, for messages */
+    const char *loc; /* the user's source location, the text of loc(...); NULL if unknown */
     op *prev, *next;
     block *owner;
     int arg_count, result_count, region_count, target_count;
     value **args;
     value *results;
     region *regions;
-    block **targets;  /* of a branch */
-    int *target_args; /* how many of the last args go to each target */
+    block **targets;  /* successors of a branch */
+    int *target_args; /* how many of the trailing args each target receives */
     attr *attrs;
-    int id, end;               /* layout.c: its number in program order, and the last of its regions' */
-    int epoch;                 /* how many memory effects come before it */
-    int level, raises;         /* how many reductions and the like its operands have behind them */
-    int loops;                 /* around it */
-    int number;                /* kernel.c: of an assertion */
-    bool overwrites;           /* it writes to what it reads itself, and other lanes have yet to read */
-    bool follows_reads;        /* it writes to what the kernel reads elsewhere */
-    const struct tiling *grid; /* as of values */
+    int id, end;       /* layout.c: position in program order; that of the last operation in its regions */
+    int epoch;         /* number of memory effects before it */
+    int level, raises; /* reductions and the like that its operands depend on; what it adds for its results */
+    int loops;         /* number of loops around it */
+    int number;        /* kernel.c: number of an assertion */
+    bool overwrites;   /* it writes to memory that it reads itself and that other lanes have yet to read */
+    bool follows_reads;        /* it writes to memory that the kernel reads elsewhere */
+    const struct tiling *grid; /* like that of a value */
 };
 
 struct block {
@@ -180,9 +181,9 @@ struct block {
     value **args;
     op *first, *last;
     block *next;
-    const char *at; /* where it is defined; NULL: only mentioned so far */
-    int id;         /* number in its region */
-    int order;      /* in a depth-first walk; for dominance */
+    const char *at; /* position of its definition; NULL: only referenced so far */
+    int id;         /* index in its region */
+    int order;      /* number in a depth-first walk, for dominance */
     block *dominator;
 };
 
@@ -281,7 +282,7 @@ enum op_kind {
     KIND_WHILE
 };
 
-/* Orders of arith.cmpi and arith.cmpf, by MLIR's numbers. */
+/* Predicates of arith.cmpi and arith.cmpf, numbered as in MLIR. */
 enum {
     CMPI_EQ,
     CMPI_NE,
@@ -315,7 +316,7 @@ enum {
     CMPF_COUNT
 };
 extern const char *const cmpi_names[CMPI_COUNT], *const cmpf_names[CMPF_COUNT];
-/* Of tt.atomic_rmw, by Triton's numbers. */
+/* Operations of tt.atomic_rmw, numbered as in Triton. */
 enum {
     RMW_NONE,
     RMW_AND,
@@ -341,8 +342,8 @@ typedef enum token_kind {
     TOKEN_SYMBOL,     /* @kernel */
     TOKEN_BLOCK,      /* ^bb1 */
     TOKEN_TYPE,       /* !tt.ptr */
-    TOKEN_HASH,       /* #loc1, #tt.cache_policy; and # before a result's number */
-    TOKEN_INT,        /* 12, 0x7F, without sign */
+    TOKEN_HASH,       /* #loc1, #tt.cache_policy; the # of %0#1 */
+    TOKEN_INT,        /* 12, 0x7F; unsigned */
     TOKEN_FLOAT,      /* 1.0e-5 */
     TOKEN_STRING,     /* "…" */
     TOKEN_ARROW,      /* -> */
@@ -355,7 +356,7 @@ typedef struct token {
     size_t size;
 } token;
 
-token lex(tile *t, const char *from); /* the token at or after `from` */
+token lex(tile *t, const char *from); /* the first token at or after `from` */
 
 /* --- a compilation --- */
 
@@ -364,38 +365,38 @@ struct tile {
     const xpu_tile_options *options;
     xpu_tile_target target;
     arena kept, scratch;
-    struct chunk *spare; /* of what was scratch */
+    struct chunk *spare; /* freed scratch chunks, for reuse */
     bool is_scratch;
     jmp_buf fail;
     xpu_status status;
     type *types[64];
-    op *module; /* FUNCs in its one region's one block */
+    op *module; /* its only region has one block, which contains the FUNCs */
     op *kernel; /* the public FUNC */
     int next_value, next_op;
-    struct preferences *preferences;                  /* layout.c */
-    int joined;                                       /* join.c: programs that became one */
-    int parts;                                        /* consecutive elements that a lane takes at once */
-    struct tiling *tilings;                           /* emit_dot.c */
-    int subgroup;                                     /* lanes of one: those of matrix units, if used */
-    bool is_large;                                    /* dots' sums want twice the registers */
-    int stages;                                       /* of what loops copy in ahead; 1: nothing */
-    bool reduces;                                     /* layout.c: there are reductions or scans */
-    bool layout_changed;                              /* a trial emission learnt something */
-    text *source;                                     /* the result */
-    xpu_tile_program *program;                        /* and what is said of it */
-    void (*note)(tile *t, text *out, const value *v); /* what the printer writes behind a value's operation */
+    struct preferences *preferences; /* layout.c */
+    int joined;                      /* join.c: number of programs merged into one */
+    int parts;                       /* consecutive elements that a lane handles as one vector */
+    struct tiling *tilings;          /* emit_dot.c: interned accumulator layouts */
+    int subgroup;                    /* subgroup size; the matrix engine's if the kernel uses it */
+    bool is_large;                   /* accumulators need the large register file (256 GRF) */
+    int stages;                      /* pipeline stages of loops that prefetch into local memory; 1: none */
+    bool reduces;                    /* layout.c: the kernel has reductions or scans */
+    bool layout_changed;             /* the trial emission changed the layout */
+    text *source;                    /* output: OpenCL C */
+    xpu_tile_program *program;       /* output: how to launch it */
+    void (*note)(tile *t, text *out, const value *v); /* prints an annotation after an operation */
 };
 
 void tile_free_all(tile *t);
 
-/* Reports an error at a place in the text (NULL: no place) and ends the compilation. */
+/* Reports an error at a position in the text (NULL: none) and ends the compilation. */
 _Noreturn void tile_error(tile *t, const char *at, const char *format, ...) TEXT_PRINTF(3, 4);
-/* The same for what is well-formed and can't be done: XPU_ERROR_NOT_SUPPORTED. */
+/* The same for valid input that the compiler does not support: XPU_ERROR_NOT_SUPPORTED. */
 _Noreturn void tile_unsupported(tile *t, const char *at, const char *format, ...) TEXT_PRINTF(3, 4);
 _Noreturn void tile_too_large(tile *t, const char *format, ...) TEXT_PRINTF(2, 3);
 _Noreturn void tile_no_memory(tile *t);
 
-/* target.c: the options that are numbers, from text, as xpu_tile_compile_text says. */
+/* target.c: parses the numeric options; for the format see xpu_tile_compile_text. */
 xpu_status tile_read_options(const char *text, xpu_tile_options *options);
 
 op *op_new(tile *t, op_code code, const char *at, int args, int results, int regions);
@@ -407,25 +408,25 @@ void op_insert_before(op *o, op *before);
 const attr *op_attr(const op *o, const char *name);
 int64_t op_attr_int(const op *o, const char *name, int64_t otherwise);
 attr *op_set_attr(tile *t, op *o, const char *name);
-/* Is its result a formula over its operands' elements, each by itself? */
+/* Does each element of the result depend only on the same element of each operand? */
 bool is_elementwise(const op *o);
-void module_print(tile *t, text *out); /* with what the stages so far found */
+void module_print(tile *t, text *out); /* generic form, with the notes of the stages that ran */
 
 /* --- stages --- */
 
 void tile_parse(tile *t);
 void tile_verify(tile *t);
-op *clone_op(tile *t, op *from); /* its operands: what `same` says stands for them */
+op *clone_op(tile *t, op *from); /* operands are replaced by their `same`, where set */
 void replace_uses(region *r, value *old, value *by);
-int tile_lanes(const tile *t); /* work-items of a program */
-/* The operations that use a value, the first USES of them (analyze.c). */
+int tile_lanes(const tile *t); /* work-items per program */
+/* Adds the uses of `v` in a region: `count` counts all of them, `ops` has the first USES (analyze.c). */
 #define USES 8
 typedef struct use_list {
     op *ops[USES];
     int count;
 } use_list;
 void find_uses(const region *r, const value *v, use_list *uses);
-/* The number of which all elements are equal; NULL if not known. */
+/* The constant that all elements equal; NULL if not known. */
 const attr *splat_constant(const value *v);
 
 void tile_merge(tile *t);

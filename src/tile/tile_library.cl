@@ -1,9 +1,10 @@
-// Functions that emitted kernels call. A kernel gets those that it names, in this order: "//! name needs…".
+// Library functions of emitted kernels. A kernel includes those that it uses, in this order. "//! name needs…"
+// starts a function and lists the functions that it needs.
 
 //! TILE_ASSERT
-// A program of which a lane finds that an assertion doesn't hold reports that and ends. Lanes that wait for each
-// other end together: on a GPU they tell by two places that take turns, since who is at the next assertion has
-// passed the barrier behind which everybody reads the one before last.
+// If an assertion fails in any lane, the program reports it and ends. Lanes that synchronize must end together. On
+// a GPU they share two flags that alternate between assertions: a lane at the next assertion has passed the barrier
+// after which all lanes read the flag of the one before the previous.
 #include "fault.h"
 #define TILE_FAIL(number) \
     fault_report((struct fault_watch){p.faults, p.asserts}, ~(number), (int)XPU_GROUP(0), \
@@ -31,7 +32,7 @@ static inline long __attribute__((overloadable)) tile_div(long a, long b) { retu
 static inline char __attribute__((overloadable)) tile_rem(char a, char b) { return b == 0 ? 0 : (char)(a % b); }
 static inline short __attribute__((overloadable)) tile_rem(short a, short b) { return b == 0 ? 0 : (short)(a % b); }
 static inline int __attribute__((overloadable)) tile_rem(int a, int b) {
-    if (b > 0 && (uint)a < (uint)b) return a; // an index that seldom comes round: a comparison instead of a division
+    if (b > 0 && (uint)a < (uint)b) return a; // an index that rarely wraps: a comparison instead of a division
     return b == 0 || b == -1 ? 0 : a % b;
 }
 static inline long __attribute__((overloadable)) tile_rem(long a, long b) {
@@ -40,7 +41,8 @@ static inline long __attribute__((overloadable)) tile_rem(long a, long b) {
 }
 
 //! tile_carry
-// n / d for 0 <= n < d + the number of lanes: at most 1 for large d, and small enough for floats for others.
+// n / d for 0 <= n < d + the number of lanes. For large d the quotient is at most 1; for other d, float division is
+// exact enough.
 static inline int __attribute__((overloadable)) tile_carry(int n, int d) {
     return d >= TILE_LANES ? (int)(n >= d) : (int)(((float)n + 0.5f) / (float)d);
 }
@@ -49,7 +51,7 @@ static inline long __attribute__((overloadable)) tile_carry(long n, long d) {
 }
 
 //! tile_lane_div tile_div tile_carry
-// (first + lane) / d, where first >= 0 and d are the same in all lanes: only scalars are divided.
+// (first + lane) / d for uniform first >= 0 and d, with scalar divisions only.
 static inline int __attribute__((overloadable)) tile_lane_div(int first, int d, int lane) {
     int q = tile_div(first, d), carry = tile_carry(first - q * d + lane, d < 0 ? -d : d);
     return d < 0 ? q - carry : q + carry;
@@ -70,8 +72,8 @@ static inline long __attribute__((overloadable)) tile_lane_rem(long first, long 
 }
 
 //! tile_run_div tile_div
-// (first + lane) / d, where first and d are multiples of the number of lanes: what differs from first / d in a
-// lane is only -n * d / d, which the lanes behind the first round to 0.
+// (first + lane) / d, where first and d are multiples of the number of lanes. It differs from first / d only where
+// first is a negative multiple of d, because lanes after the first then round toward 0.
 static inline int __attribute__((overloadable)) tile_run_div(int first, int d, int lane) {
     int q = tile_div(first, d), whole = first < 0 && first == q * d && lane > 0;
     return d < 0 ? q - whole : q + whole;
@@ -93,7 +95,8 @@ static inline long __attribute__((overloadable)) tile_run_rem(long first, long d
 }
 
 //! tile_divide
-// NVIDIA: within 2 ulp, as on CUDA. The operator's would be rounded correctly, which takes four times as long.
+// NVIDIA: division with an error of up to 2 ulp, as in CUDA. The operator / rounds correctly, but takes four times as
+// long.
 #ifdef MATRIX_EMULATED
 static inline float tile_divide(float a, float b) { return a / b; }
 #else
@@ -117,7 +120,7 @@ static inline uint __attribute__((overloadable)) tile_urem(uint a, uint b) { ret
 static inline ulong __attribute__((overloadable)) tile_urem(ulong a, ulong b) { return b == 0 ? 0 : a % b; }
 
 //! tile_maximum
-// NaN wins, and 0 is above -0.
+// NaN propagates, and 0 > -0.
 static inline float __attribute__((overloadable)) tile_maximum(float a, float b) {
     return a != a ? a : b != b ? b : a == b ? as_float(as_int(a) & as_int(b)) : fmax(a, b);
 }
@@ -162,7 +165,7 @@ static inline float tile_truncate_f16(float v) {
 }
 
 //! ptx_units tile_half_bits tile_bits_of_half tile_from_bf16 tile_round_bf16
-// NVIDIA's matrix units, as the operators' kernels have them.
+// NVIDIA's tensor cores, through the same functions as in the operator library.
 typedef ulong xpu_addr;
 #define widen_f16 tile_half_bits
 #define narrow_f16 tile_bits_of_half
@@ -201,11 +204,11 @@ static inline float tile_round_bf16(float v) {
 static inline float tile_truncate_bf16(float v) { return as_float(v != v ? 0x7fc00000u : as_uint(v) & 0xffff0000u); }
 
 //! float8
-// widen_… and narrow_… of each 8-bit format.
+// widen_… and narrow_… for each 8-bit format.
 #include "float8.h"
 
 //! tile_fence
-// Between programs, where the device can say so: mem_fence orders a work-group's memory for itself.
+// Memory order between programs, where the device supports it. mem_fence only orders within a work-group.
 static inline void tile_fence(uint flags) {
 #if defined(__opencl_c_atomic_order_acq_rel) && defined(__opencl_c_atomic_scope_device)
     atomic_work_item_fence(flags, memory_order_acq_rel, memory_scope_device);
@@ -215,8 +218,8 @@ static inline void tile_fence(uint flags) {
 }
 
 //! tile_negate_ptx
-// -v. For sm_90 NVIDIA's compiler drops the sign of an int32 that was negated in 32 bits where it makes one
-// instruction of two maxima or minima, as in max(sum, max(v, -v)); 64 bits keep it from that.
+// -v. When NVIDIA's compiler for sm_90 fuses two maxima or minima into one instruction, as in max(sum, max(v, -v)),
+// it loses the sign of an int32 negated in 32 bits. Negating in 64 bits avoids that.
 static inline int tile_negate_ptx(int v) {
     int negated;
     __asm__("{ .reg .s64 wide; cvt.s64.s32 wide, %1; neg.s64 wide, wide; cvt.u32.u64 %0, wide; }"
@@ -246,7 +249,7 @@ static inline double tile_atomic_fadd_f64(__global double *p, double v) {
 }
 
 //! tile_atomic_swap_16
-// Puts `v` into a 16-bit place if it holds `expected`; gives what it materialized.
+// 16-bit compare-and-swap: stores `v` if the old value equals `expected`; returns the old value.
 static inline ushort tile_atomic_swap_16(__global ushort *p, ushort expected, ushort v) {
     ulong address = (ulong)p;
     volatile __global uint *word = (volatile __global uint *)(address & ~3ul);
@@ -309,7 +312,7 @@ static inline uint tile_byte_perm(uint a, uint b, uint selector) {
 }
 
 //! tile_from_e2m1
-// A 4-bit float: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
+// Decodes an e2m1 float: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
 static inline float tile_from_e2m1(int v) {
     int magnitude = v & 7;
     float r = magnitude < 2 ? 0.5f * (float)magnitude : as_float((uint)((magnitude >> 1) + 126) << 23 | (uint)(magnitude & 1) << 22);
@@ -317,7 +320,7 @@ static inline float tile_from_e2m1(int v) {
 }
 
 //! tile_warp_xor
-// NVIDIA: the value of the lane whose number differs in the bit `mask`.
+// NVIDIA: the value of lane ^ mask.
 static inline int __attribute__((overloadable)) tile_warp_xor(int v, int mask) {
 #ifdef MATRIX_EMULATED
     return sub_group_shuffle_xor(v, (uint)mask);
@@ -339,8 +342,7 @@ static inline double __attribute__((overloadable)) tile_warp_xor(double v, int m
 #endif
 
 //! TILE_TRANSPOSE
-// Sixteen vectors x0 ... x15 of sixteen lanes become their columns: squares of n x n off the diagonal change
-// places, for n = 8, 4, 2, 1.
+// Register transpose of 16 vectors x0 ... x15 of 16 lanes: swaps the off-diagonal n x n blocks for n = 8, 4, 2, 1.
 #define TILE_SWAP(a, b, n) { float give = lane & n ? a : b, got = sub_group_shuffle_xor(give, n); a = lane & n ? got : a; b = lane & n ? b : got; }
 #define TILE_SWAP_8(x) TILE_SWAP(x##0, x##8, 8) TILE_SWAP(x##1, x##9, 8) TILE_SWAP(x##2, x##10, 8) TILE_SWAP(x##3, x##11, 8) TILE_SWAP(x##4, x##12, 8) TILE_SWAP(x##5, x##13, 8) TILE_SWAP(x##6, x##14, 8) TILE_SWAP(x##7, x##15, 8)
 #define TILE_SWAP_4(x) TILE_SWAP(x##0, x##4, 4) TILE_SWAP(x##1, x##5, 4) TILE_SWAP(x##2, x##6, 4) TILE_SWAP(x##3, x##7, 4) TILE_SWAP(x##8, x##12, 4) TILE_SWAP(x##9, x##13, 4) TILE_SWAP(x##10, x##14, 4) TILE_SWAP(x##11, x##15, 4)

@@ -1,5 +1,5 @@
-/* Checks what later stages rely on: operand and result counts, types, regions, terminators, dominance.
- * Writes out what the text may leave out (an scf.yield without values), and inlines calls. */
+/* The verifier. Checks the invariants of later stages: operand and result counts, types, regions,
+ * terminators, dominance. Adds what the text may omit (an scf.yield without values) and inlines calls. */
 #include <string.h>
 
 #include "tile/tile.h"
@@ -37,7 +37,7 @@ static bool same_shape(const type *a, const type *b) {
            !memcmp(a->shape, b->shape, sizeof(int32_t) * (size_t)a->rank);
 }
 
-/* n operands and a result, all of one type that `is_right` */
+/* Requires n operands and one result, all of one type, for which `is_right` holds. */
 static void verify_same(tile *t, const op *o, int n, bool (*is_right)(const type *), const char *what) {
     want_counts(t, o, n, 1);
     want(t, o, is_right(result_type(o, 0)), what);
@@ -298,7 +298,7 @@ static void verify_dot_scaled(tile *t, const op *o) {
     for (int i = 3; i < o->arg_count; i++)
         want(t, o, is_int(arg_type(o, i)) && arg_type(o, i)->rank == 2, "scales are a matrix of integers");
     const type *a = arg_type(o, 0), *b = arg_type(o, 1), *c = arg_type(o, 2);
-    int ka = a->shape[1], kb = b->shape[0]; /* one of them may be packed, two in a byte */
+    int ka = a->shape[1], kb = b->shape[0]; /* either may be packed, two elements per byte */
     want(t, o,
          c->shape[0] == a->shape[0] && c->shape[1] == b->shape[1] &&
              (ka == kb || ka == 2 * kb || kb == 2 * ka),
@@ -312,7 +312,7 @@ static void verify_axis(tile *t, const op *o) {
     want_type(t, o, result_type(o, 0), type_scalar(t, I32), "the result");
 }
 
-/* reduce, scan: a region over 2n scalars that gives n */
+/* reduce, scan: the region takes 2n scalars and yields n */
 static void verify_combine(tile *t, const op *o) {
     int n = o->arg_count;
     want(t, o, n >= 1 && o->result_count == n && o->region_count == 1, "n operands, n results, one region");
@@ -534,7 +534,7 @@ static void verify_targets(tile *t, const op *o) {
     want(t, o, used == o->arg_count, "more operands than the blocks take");
 }
 
-static void number_blocks(block *b, int *order) { /* depth first, in reverse post-order from the back */
+static void number_blocks(block *b, int *order) { /* depth first: reverse post-order, counted from the end */
     if (b->order) return;
     b->order = -1;
     for (int i = 0; b->last && i < b->last->target_count; i++) number_blocks(b->last->targets[i], order);
@@ -549,7 +549,7 @@ static block *common(block *a, block *b) {
     return a;
 }
 
-/* Immediate dominators, by iteration (Cooper, Harvey, Kennedy). */
+/* Computes immediate dominators with the iterative algorithm of Cooper, Harvey and Kennedy. */
 static void find_dominators(region *r) {
     int order = 0;
     number_blocks(r->first, &order);
@@ -572,14 +572,14 @@ static void find_dominators(region *r) {
 }
 
 static bool dominates(const block *a, const block *b) {
-    if (!b->order) return true; /* never reached */
+    if (!b->order) return true; /* unreachable */
     for (; b != a; b = b->dominator)
         if (b == b->dominator) return false;
     return true;
 }
 
-/* The parser has seen to it that a value is defined before it is used, and is visible; between the blocks of
- * one region its block must dominate. */
+/* The parser ensures that a value is visible and defined before its use. Between blocks of one region, the
+ * defining block must also dominate the use. */
 static void verify_dominance(tile *t, const op *o) {
     for (int i = 0; i < o->arg_count; i++) {
         const block *home = o->args[i]->def ? o->args[i]->def->owner : o->args[i]->owner, *b = o->owner;
@@ -641,7 +641,7 @@ static value *mapped(value *v) { return v->same ? v->same : v; }
 
 static region *clone_region(tile *t, const region *from, op *owner);
 
-/* A copy of `from` whose operands are the values that stand for the old ones. */
+/* Copies `from` with its operands replaced by their copies. */
 op *clone_op(tile *t, op *from) {
     op *o = op_new(t, from->code, from->at, from->arg_count, from->result_count, 0);
     o->loc = from->loc;
@@ -681,8 +681,8 @@ void replace_uses(region *r, value *old, value *by) {
         }
 }
 
-/* Reports a function that calls itself, by way of others too. A function's `epoch` is 1 while its calls are
- * followed, 2 when none leads back to it. */
+/* Reports direct and indirect recursion. A function's `epoch` is 1 while its calls are being followed, and 2
+ * if none leads back to it. */
 static void find_recursion(tile *t, const region *r, int depth) {
     for (const block *b = r->first; b; b = b->next)
         for (const op *o = b->first; o; o = o->next) {
@@ -729,7 +729,7 @@ static void inline_calls(tile *t, region *r, op *kernel, int *calls) {
                 replace_uses(&kernel->regions[0], &o->results[i], v);
             }
             op_remove(o);
-            if (first) after = first; /* what was inlined may call again */
+            if (first) after = first; /* the inlined code may contain calls */
         }
 }
 
