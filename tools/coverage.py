@@ -1,8 +1,9 @@
 """Write docs/ops.md and the coverage table of docs/status.md: PyTorch's operator overloads with an xpu kernel.
 
-The build's ``generated/overloads.txt`` and the registrations in ``bridge/*.cpp`` say what is there.
-``docs/data/upstream_xpu.txt`` lists what PyTorch 2.14's own XPU build registers, ``docs/data/opinfo.txt``
-what PyTorch's OpInfo database needs of a device, with the number of OpInfos that use each overload.
+Overloads with a kernel are those in the build's ``generated/overloads.txt`` and those registered in
+``bridge/*.cpp``. ``docs/data/upstream_xpu.txt`` lists the overloads that PyTorch 2.14's own XPU build
+registers. ``docs/data/opinfo.txt`` lists those that PyTorch's OpInfo database needs from a device, each with
+the number of OpInfos that use it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 STATUS = ROOT / "docs" / "status.md"
 BEGIN, END = "<!-- coverage: written by tools/coverage.py -->", "<!-- end of coverage -->"
-WIDTH = 900  # characters of a row
+WIDTH = 900  # characters per row
 IMPLEMENTED = re.compile(r'\bimpl\(\s*"(?:aten::)?([\w.]+)"')
 
 
@@ -29,13 +30,13 @@ def native_overloads(build: Path) -> set[str]:
 
 
 def read_list(name: str) -> dict[str, int]:
-    """Read a list of ``docs/data``: overloads, each with a number or 0."""
+    """Read a list in ``docs/data``: overloads with their counts, 0 if a line has none."""
     lines = (ROOT / "docs" / "data" / name).read_text().splitlines()
     return {words[0]: int(words[1]) if len(words) > 1 else 0 for words in map(str.split, lines)}
 
 
 def rows(overloads: Iterable[str]) -> str:
-    """Return names in code style as a table: rows of up to ``WIDTH`` characters, headed by their first letters."""
+    """Return a table of names in code style: rows of up to ``WIDTH`` characters, each with its first letter."""
     lines: list[tuple[str, str]] = []
     for name in overloads:
         first = name.lstrip("_")[0]
@@ -47,12 +48,12 @@ def rows(overloads: Iterable[str]) -> str:
 
 
 def listed(overloads: Iterable[str]) -> str:
-    """Return names in code style, an item each."""
+    """Return a list of names in code style."""
     return "\n".join(f"- `{name}`" for name in overloads) or "none"
 
 
 def summary(native: set[str]) -> str:
-    """Return the table of counts, which stands in docs/ops.md and docs/status.md."""
+    """Return the table of counts for docs/ops.md and docs/status.md."""
     upstream, opinfo = read_list("upstream_xpu.txt"), read_list("opinfo.txt")
     counts = {
         "PyTorch 2.14's own XPU build registers": set(upstream),
@@ -99,7 +100,7 @@ def status_page(native: set[str]) -> str:
 
 
 def main() -> int:
-    """Run as a program; returns its exit status."""
+    """Run as a program; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="CMake's build folder")
     parser.add_argument("--check", action="store_true", help="fail if a page is out of date")

@@ -1,36 +1,37 @@
-"""Runs test files written for another device on xpu, and beside it on the CPU or on CUDA.
+"""Runs test files written for another device on xpu, and compares the results with the CPU or CUDA.
 
     python tools/run_suite.py ~/pytorch/test test_indexing.py nn/test_pooling.py
     python tools/run_suite.py --written-for xpu ~/torch-xpu-ops/test/regressions
     python tools/run_suite.py --as-is ~/peft tests/test_lora_variants.py
 
-PyTorch's own test files aren't in its packages, and no copy is kept here: give the folder of one. Without
-names all its test_*.py run. Each file is copied with its device's name replaced (torch.cuda, "cuda",
-.cuda(), is_cuda), and torch.testing's machinery is asked for the device in question: tests for CUDA alone
-run on xpu, data types chosen for CUDA are taken, what CUDA skips or is expected to fail at is asked of xpu.
+PyTorch's test files are neither in its packages nor in this repository, so pass the folder that has them.
+Without file names, all test_*.py of the folder run. In a copy of each file, the device's name is replaced
+(torch.cuda, "cuda", .cuda(), is_cuda), and torch.testing is patched for the target device: CUDA-only tests
+run on xpu, dtypes listed for CUDA are used, and tests that CUDA skips or is expected to fail are run too.
 
-Tests run in slices, each in a process of its own. A test that outlasts the limit, or takes its process down,
-fails, and the others of its slice go on in another process. Results are appended to a file a device and test
-file in the output folder: an interrupted run goes on where it stopped, `--again` repeats what failed.
+Tests run in slices, each in a process of its own. A test that exceeds the time limit or crashes its process
+fails; the rest of its slice continues in another process. Results are appended to one file per device and
+test file in the output folder. An interrupted run resumes where it stopped; `--again` repeats failed tests.
 
-With `--rounds 20` a process runs all of its tests twenty times over, one round after the other, each a row of its own:
-"name (2)" is the second. What takes long is importing PyTorch, and that is done once.
+`--rounds 20` runs all tests of a process twenty times, round after round, so that PyTorch is imported only
+once. Each round has its own result: "name (2)" is the second one.
 
-Suites of libraries that find their device by themselves (torch.accelerator, torch.xpu) run with `--as-is`: where they
-lie, from that folder, with their conftest.py, and with nothing moved. On the CPU the same files run in a PyTorch that
-has not loaded openxpu. Without names all test_*.py below the folder run. `--skips` counts the reasons of what was left out.
+Suites that detect their device (torch.accelerator, torch.xpu) run with `--as-is`: in place, from their own
+folder, with their conftest.py and without replacements. On the CPU the same files run in a PyTorch without
+openxpu. Without file names, all test_*.py below the folder run. `--skips` counts the reasons for skipped
+tests.
 
-Files of an older PyTorch import from torch.testing what is no longer there: `--machinery` names the folder of
-their own torch/testing/_internal, from which the missing names are taken.
+Files of an older PyTorch may import names that torch.testing does not have. `--machinery` names the folder of
+their own torch/testing/_internal, which then supplies those names.
 
-Tests of torch.distributed start a process a rank. Those are forked from one that has imported PyTorch and the test
-file already, and has not touched the device (suite_ranks.py); they count as tests that use the device. List it once
-a rank: `OPENXPU_DEVICE=cpu,cpu`.
+Tests of torch.distributed start one process per rank. These are forked from a process that has already
+imported PyTorch and the test file, but has not used the device (suite_ranks.py). Such tests count as using
+the device. List the device once per rank: `OPENXPU_DEVICE=cpu,cpu`.
 
-A test that fails because it asks for something that CUDA alone has (legacy types, cuDNN by name, the
-nondeterminism of a kernel) is listed with that, and not counted. In the table that comes out a test counts if it
-allocated memory of the device or failed: those of Python alone say nothing about xpu. Exit status 1: something
-failed that passes on the other device.
+A test that fails because it requires a CUDA-only feature (legacy types, cuDNN by name, the nondeterminism of
+a kernel) is listed with that feature and is not counted. The final table counts a test if it allocated device
+memory or failed; tests of pure Python code say nothing about xpu. The exit status is 1 if a test fails on xpu
+but passes on the other device.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ HEAVY = "OPENXPU_SUITE_MEMORY"
 SETTINGS = "OPENXPU_SUITE"
 SPREAD = "OPENXPU_SUITE_SPREAD"
 UNTUNED = "OPENXPU_SUITE_UNTUNED"
-AS_IS = "any"  # as the device that a suite is written for: it asks for the one that there is
+AS_IS = "any"  # the source device of a suite that detects its device
 
 
-# --- moving -----------------------------------------------------------------------------------------------
+# --- replacing the device ----------------------------------------------------------------------------------
 
 
 def moved(text: str, source: str, target: str) -> str:
-    """A test file's text with `target` where it names the device `source`."""
+    """Replace the device `source` by `target` in a test file's text."""
     if source == target:
         return text
     rules: tuple[tuple[str, str], ...] = (
@@ -85,7 +86,7 @@ def moved(text: str, source: str, target: str) -> str:
     return text
 
 
-# Names of torch.distributed and of its tests' machinery; the last are those of editions before 2.13.
+# Names in torch.distributed and its test utilities. The last rules serve files of PyTorch before 2.13.
 RULES_OF_GROUPS = (
     (r"\bcuda:nccl\b", "xpu:xccl"),
     (r"""(?<=["'])nccl(?=["'])""", "xccl"),
@@ -106,12 +107,12 @@ RULES_OF_GROUPS = (
 
 
 def copy_suite(folder: Path, files: list[str], to: Path, source: str, target: str) -> None:
-    """Copies of a folder's test files, and of what lies beside them, moved to the device `target`."""
+    """Copy a folder; in its test files, replace the device `source` by `target`."""
     for path in sorted(folder.rglob("*.py")):
         name = path.relative_to(folder)
         if path.name == "conftest.py" or not path.is_file():
             continue
-        if path.name == "__init__.py" and name.parent.name == "functorch":  # would hide PyTorch's package
+        if path.name == "__init__.py" and name.parent.name == "functorch":  # would shadow PyTorch's package
             continue
         text = path.read_text(errors="replace")
         copy = to / name
@@ -119,20 +120,20 @@ def copy_suite(folder: Path, files: list[str], to: Path, source: str, target: st
         copy.write_text(moved(text, source, target) if str(name) in files else text)
 
 
-# --- in pytest's process: a plug-in -----------------------------------------------------------------------
+# --- plug-in in the pytest process ------------------------------------------------------------------------
 
 
 def _hide_broken(*packages: str) -> None:
-    """Packages that the suites can do without and whose import fails count as not installed."""
+    """Hide optional packages whose import fails, as if they were not installed."""
     for name in packages:
         try:
             importlib.import_module(name)
-        except Exception:  # of whatever kind: built for another NumPy, say
-            sys.modules[name] = None  # type: ignore[assignment]  # find_spec takes it for missing
+        except Exception:  # any kind of failure: a build for another NumPy, for instance
+            sys.modules[name] = None  # type: ignore[assignment]  # find_spec reports it missing
 
 
 def _module(name: str, path: Path, device: str) -> ModuleType:
-    """A module of torch.testing's from its file, moved from CUDA to the device."""
+    """Load a torch.testing module from its file with CUDA replaced by the device."""
     module = ModuleType(name)
     module.__file__ = str(path)
     exec(compile(moved(path.read_text(), "cuda", device), str(path), "exec"), module.__dict__)
@@ -140,7 +141,7 @@ def _module(name: str, path: Path, device: str) -> ModuleType:
 
 
 def _fill_gaps(machinery: Path, suite: list[Path], device: str) -> None:
-    """Names that the suite imports from torch.testing, and that this PyTorch no longer has, come from its own."""
+    """Take names that this PyTorch's torch.testing lacks from the suite's own version of it."""
     text = "".join(path.read_text(errors="replace") for path in suite)
     for name in sorted(
         set(re.findall(r"^ *from torch\.testing\._internal\.(\w+) import", text, re.MULTILINE))
@@ -159,14 +160,14 @@ def _fill_gaps(machinery: Path, suite: list[Path], device: str) -> None:
 
 
 class Capability(dict[str, Any]):
-    """What xpu says by name, and for tests of CUDA's two numbers, 0 and 0."""
+    """Xpu's device capability: properties by name, and (0, 0) for tests that expect CUDA's version."""
 
     def __getitem__(self, key: Any) -> Any:
-        """Give a property or a number."""
+        """Return a property by name or a version number by index."""
         return 0 if isinstance(key, int) else super().__getitem__(key)
 
     def __iter__(self) -> Iterator[Any]:
-        """Go through the numbers."""
+        """Iterate over the version numbers."""
         return iter((0, 0))
 
     def __lt__(self, other: tuple[int, ...]) -> bool:
@@ -179,7 +180,7 @@ class Capability(dict[str, Any]):
 
 
 def _move_machinery(source: str, device: str) -> None:
-    """torch.testing's machinery for the device, as the suite's files find it when they're imported."""
+    """Patch torch.testing for the device before the suite's files import it."""
     _hide_broken("numba", "coverage")
     import torch
     from torch.testing._internal import common_cuda, common_device_type, common_utils
@@ -200,7 +201,7 @@ def _move_machinery(source: str, device: str) -> None:
         instantiate(generic, scope, only_for=(device,), allow_xpu=True)
 
     vars(common_device_type)["instantiate_device_type_tests"] = for_this_device
-    # checks of memory and streams of torch.cuda
+    # it checks memory and streams of torch.cuda
     setattr(common_utils.TestCase, "wrap_with_cuda_policy", lambda *_: None)  # noqa: B010
     limit = int(os.environ.get(HEAVY, "0")) << 30
     if limit:
@@ -213,7 +214,7 @@ def _move_machinery(source: str, device: str) -> None:
     by_name = common_device_type.dtypes
 
     class dtypes_of_cuda(by_name):  # type: ignore[valid-type]  # noqa: N801
-        """The data types for CUDA are those for xpu, where the file names none for xpu."""
+        """Use the dtypes listed for CUDA on xpu, unless the file lists some for xpu."""
 
         def __init__(self, *args: Any) -> None:
             super().__init__(*args, device_type="xpu")
@@ -233,32 +234,32 @@ def _move_machinery(source: str, device: str) -> None:
     if source == "cuda":
         ask = torch.xpu.get_device_capability
         setattr(torch.xpu, "get_device_capability", lambda *args: Capability(ask(*args)))  # noqa: B010
-    setattr(common_cuda, "tf32_is_not_fp32", lambda: False)  # noqa: B010  asks for CUDA's properties
+    setattr(common_cuda, "tf32_is_not_fp32", lambda: False)  # noqa: B010  reads CUDA's properties
     setattr(common_device_type.XPUTestBase, "has_cudnn", lambda _: False)  # noqa: B010
     exec(moved(inspect.getsource(common_utils.to_gpu), "cuda", device), vars(common_utils))
-    # tests of modules call .cuda() from there
+    # module tests call .cuda() from common_nn
     spec = importlib.util.find_spec("torch.testing._internal.common_nn")
     assert spec and spec.origin
     sys.modules[spec.name] = _module(spec.name, Path(spec.origin), device)
 
 
 class Rank(ForkServerProcess):
-    """A process of a rank, with the environment at its start, as `spawn` gives it."""
+    """The process of a rank. It gets the environment at the time of `start`, as with `spawn`."""
 
     def start(self) -> None:
-        """Start it."""
+        """Save the environment and start the process."""
         self.environment = dict(os.environ)
         super().start()
 
     def run(self) -> None:
-        """Do what it is for."""
+        """Restore the environment and run the target."""
         os.environ.clear()
         os.environ.update(self.environment)
         super().run()
 
 
 def _fork_ranks() -> None:
-    """Processes of ranks come from one that has imported everything: `spawn` takes some seconds for each."""
+    """Fork ranks from a process that has imported everything; `spawn` would take seconds for each rank."""
     import torch.multiprocessing as processes
 
     get_context = processes.get_context
@@ -275,21 +276,21 @@ def _fork_ranks() -> None:
     setattr(processes, "get_context", context)  # noqa: B010
 
 
-ROUND = re.compile(r" \(\d+\)$")  # of a test's name, from the second round on
+ROUND = re.compile(r" \(\d+\)$")  # suffix of a test's name from the second round on
 
 
 def _again(item: Any, number: int) -> Any:
-    """A test of pytest's once more, in that round."""
+    """Copy a pytest item for another round."""
     again = copy.copy(item)
-    again._initrequest()  # fixtures of its own
+    again._initrequest()  # gives it its own fixtures
     again.suite_round = number
     return again
 
 
 class Recorder:
-    """Writes what a slice's tests do, a line of JSON a start and an end."""
+    """Logs the tests of a slice: a line of JSON at the start and at the end of each."""
 
-    has_ranks = False  # the test has started processes, which use the device
+    has_ranks = False  # the test has started processes that use the device
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.device = settings["device"]
@@ -311,7 +312,7 @@ class Recorder:
         return name if self.round == 1 else f"{name} ({self.round})"
 
     def _enter(self, item: Any) -> str:
-        """Note the round of a test; the test's name in it."""
+        """Set the current round to the test's; return the test's name in that round."""
         self.round = getattr(item, "suite_round", 1)
         return self._name(item.nodeid)
 
@@ -324,7 +325,7 @@ class Recorder:
         return int(module.memory_stats().get("allocation.all.allocated", 0))
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Keep the slice's tests, in as many rounds as are wanted, and list them."""
+        """Select the slice's tests, repeat them for each round, and list them."""
 
         def is_wanted(item: Any) -> bool:
             name = self._enter(item)
@@ -346,7 +347,7 @@ class Recorder:
             items.clear()
 
     def pytest_collectreport(self, report: Any) -> None:
-        """A file that can't be imported is a test that fails."""
+        """Record a file that cannot be imported as a failed test."""
         if report.failed:
             name = f"{report.nodeid}::import"
             self._write(
@@ -354,11 +355,11 @@ class Recorder:
             )
 
     def pytest_runtest_protocol(self, item: Any) -> None:
-        """A test is next; what is written of it names its round."""
+        """Set the round of the next test."""
         self._enter(item)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """A test begins."""
+        """Record the start of a test."""
         self.outcome = {"outcome": "passed", "text": ""}
         self.before = self._allocations()
         Recorder.has_ranks = False
@@ -366,7 +367,7 @@ class Recorder:
         self._write(begins=self._name(nodeid))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Setup, call, a subtest or teardown of the test is over: the worst is its outcome."""
+        """Update the test's outcome, which is the worst of setup, call, subtests and teardown."""
         if report.failed:
             text = self.outcome["text"] + str(report.longrepr)
             if len(text) > 8000:
@@ -378,17 +379,17 @@ class Recorder:
             self.outcome = {"outcome": "expected" if expected else "skipped", "text": reason[:300]}
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """A test is over."""
+        """Record the end of a test."""
         try:
             touched = self._allocations() != self.before or Recorder.has_ranks
-        except Exception:  # the device is unusable: the tests that follow will say so
+        except Exception:  # the device is unusable; later tests will report that
             touched = True
         seconds = round(time.time() - self.began, 2)
         self._write(test=self._name(nodeid), touched=touched, seconds=seconds, **self.outcome)
 
 
 def _untune() -> None:
-    """Triton's autotuners take the first of their configurations: the others would be built and timed as well."""
+    """Make Triton's autotuners use their first configuration without building and timing the others."""
     from triton.runtime.autotuner import Autotuner
 
     start = Autotuner.__init__
@@ -400,7 +401,7 @@ def _untune() -> None:
 
 
 def prepare() -> dict[str, Any]:
-    """Make this process ready for the files that the environment's settings name; return those."""
+    """Prepare this process for the files in the settings that the environment names; return the settings."""
     settings: dict[str, Any] = json.loads(Path(os.environ[SETTINGS]).read_text())
     if os.environ.get(UNTUNED):
         _untune()
@@ -417,7 +418,7 @@ def prepare() -> dict[str, Any]:
 
 
 def pytest_configure(config: Any) -> None:
-    """The entry of a plug-in, in the processes that Slice starts with `-p run_suite`."""
+    """Register the plug-in in a process that Slice starts with `-p run_suite`."""
     settings = prepare()
     config.pluginmanager.register(Recorder(settings))
 
@@ -427,7 +428,7 @@ def pytest_configure(config: Any) -> None:
 
 @dataclass
 class Job:
-    """Test files on one device: one, or those of a folder."""
+    """One test file, or those of a folder, on one device."""
 
     device: str
     source: str
@@ -437,11 +438,11 @@ class Job:
     log: Path
     machinery: str = ""
     rounds: int = 1
-    alike: list[str] | None = None  # only tests of these names, the device's aside
+    alike: list[str] | None = None  # only tests with these names, ignoring the device in the name
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def read(self) -> None:
-        """Take in the results written so far; a test's last one holds."""
+        """Read the results written so far; the last result of a test counts."""
         if not self.log.exists():
             return
         for line in self.log.read_text().splitlines():
@@ -450,13 +451,13 @@ class Job:
                 self.results[entry["test"]] = entry
 
     def record(self, **entry: Any) -> None:
-        """Add a result that the test's own process couldn't write."""
+        """Append a result."""
         with self.log.open("a") as log:
             log.write(json.dumps(entry) + "\n")
 
 
 class Slice:
-    """A process of pytest that runs, or only lists, some tests of a file: None are all but `unwanted`."""
+    """A pytest process that runs, or only lists, tests of a job; `tests` None means all without a result."""
 
     def __init__(
         self,
@@ -519,7 +520,7 @@ class Slice:
         self.since = time.time()
 
     def kill(self) -> None:
-        """End the process and all that its tests have started."""
+        """Kill the process and all processes that its tests have started."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -527,7 +528,7 @@ class Slice:
         self.process.wait()
 
     def take(self) -> None:
-        """Pass on the results that have come."""
+        """Pass new results on to the job."""
         lines = self.log.read_text().splitlines(keepends=True)
         for line in lines[self.read :]:
             if not line.endswith("\n"):
@@ -543,7 +544,7 @@ class Slice:
                 self.job.record(**entry)
 
     def over(self, limit: float) -> list[str] | None:
-        """None while it runs; then the tests that it has left undone."""
+        """Return None while the process runs, then the tests that it did not finish."""
         ended = self.process.poll() is not None
         self.take()
         if not ended and time.time() - self.since <= (limit if self.current else 10 * limit):
@@ -557,7 +558,7 @@ class Slice:
                 test=self.current, outcome=outcome, touched=True, seconds=limit, text=f"{what}\n{tail}"
             )
             self.done.add(self.current)
-        elif not self.done:  # not even one: nothing to do, or the file can't be imported
+        elif not self.done:  # no result at all: there is nothing to run, or the file cannot be imported
             if self.process.returncode not in (0, 5):
                 print(f"{self.job.name} on {self.job.device}: see {self.output}", flush=True)
             return []
@@ -565,7 +566,7 @@ class Slice:
 
 
 def listed(job: Job, only: str, every: int) -> list[str]:
-    """The names of a file's tests that have no result yet."""
+    """Return the names of a job's tests that have no result yet."""
     process = Slice(job, 0, listing=True, only=only, every=every)
     try:
         process.process.wait()
@@ -578,7 +579,7 @@ def listed(job: Job, only: str, every: int) -> list[str]:
 
 
 def run(jobs: list[Job], options: argparse.Namespace) -> None:
-    """Run what the jobs' results lack, in slices, some at a time."""
+    """Run the jobs' tests that have no result, in slices, several at a time."""
 
     def slices() -> Iterator[tuple[Job, list[str] | None]]:
         for job in jobs:
@@ -623,7 +624,7 @@ def run(jobs: list[Job], options: argparse.Namespace) -> None:
 # --- the table --------------------------------------------------------------------------------------------
 
 FAILED = ("failed", "crashed", "timeout")
-# What a test written for CUDA may ask for that no other device has: it says nothing about xpu's.
+# CUDA-only features that a test may require. Such a failure says nothing about xpu.
 OF_CUDA = (
     (r"module 'torch\.xpu' has no attribute '(\w+(Storage|Tensor)|CUDAGraph)'", "types that only CUDA has"),
     (r"(Typed|Untyped)Storage' object has no attribute 'xpu'", "types that only CUDA has"),
@@ -639,18 +640,18 @@ OF_CUDA = (
 
 
 def asks_for_cuda(result: dict[str, Any]) -> str | None:
-    """What of CUDA's alone a failing test asks for, by the statements that failed and their errors."""
+    """Return the CUDA-only feature that a failing test requires, judging by the failed statement and error."""
     text = "\n".join(re.findall(r"^[>E] .*", result["text"], re.MULTILINE))
     return next((what for pattern, what in OF_CUDA if re.search(pattern, text)), None)
 
 
 def same(name: str) -> str:
-    """A test's name without its device's."""
+    """Return a test's name without the device."""
     return re.sub("cuda|xpu|cpu", "@", name, flags=re.IGNORECASE)
 
 
 def report(pairs: list[tuple[Job, Job]], show: Callable[[str], None]) -> bool:
-    """The table of all files and the names of the failing tests; true if none failed that should not."""
+    """Print the table of all files and the failing tests; return whether no test failed that should pass."""
     other = pairs[0][1].device
     show(
         f"| file | on xpu | no device memory | {other} passes | of these xpu passes | % "
@@ -702,13 +703,13 @@ def _row(name: str, row: list[int]) -> str:
 
 
 def _reason(text: str) -> str:
-    """The line of a failure's text that says most."""
+    """Return the most informative line of a failure's text."""
     errors = re.findall(r"^E +(\S.*)$", text, re.MULTILINE) or text.strip().splitlines()[:1]
     return errors[0][:200] if errors else ""
 
 
 def left_out(jobs: list[Job]) -> collections.Counter[str]:
-    """How many tests were skipped or expected to fail, by the reason given (numbers aside)."""
+    """Count skipped and expected failures by reason, ignoring numbers in the reasons."""
     texts = [
         r["text"] for job in jobs for r in job.results.values() if r["outcome"] in ("skipped", "expected")
     ]
@@ -716,7 +717,7 @@ def left_out(jobs: list[Job]) -> collections.Counter[str]:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n")[0], epilog="See the head of this file for the rest."
     )
@@ -758,7 +759,7 @@ def main() -> int:
     os.environ[SPREAD] = "1" if options.spread else ""
     os.environ[UNTUNED] = "1" if options.untuned else ""
     os.environ["PYTORCH_TEST_WITH_SLOW"] = str(int(options.slow))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and end the processes started
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that started processes are ended
     as_is = options.written_for == AS_IS
     found = (options.folder.rglob if as_is else options.folder.glob)("test_*.py")
     files = options.files or sorted(str(path.relative_to(options.folder)) for path in found)
@@ -779,7 +780,7 @@ def main() -> int:
         job.log.parent.mkdir(parents=True, exist_ok=True)
     if not options.report:
         for device in dict.fromkeys(job.device for job in chosen if not as_is):
-            # the CPU runs a file for CUDA as it is
+            # on the CPU, a file written for CUDA runs unchanged
             target = "cuda" if device == "cpu" and options.written_for == "cuda" else device
             folder = next(job.folder for job in chosen if job.device == device)
             copy_suite(options.folder, files, folder, options.written_for, target)

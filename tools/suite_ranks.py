@@ -1,7 +1,7 @@
-"""Imported by the process from which run_suite's ranks are forked: all that they need but the device.
+"""Preloads what the ranks of run_suite need, except the device, in the process from which they are forked.
 
-A process that has a driver can't be forked, so while files are imported their questions for devices are answered from
-OPENXPU_DEVICE; the ranks ask the driver themselves.
+A process with a loaded driver cannot be forked. While the test files are imported, device queries are
+therefore answered from OPENXPU_DEVICE; the ranks query the driver themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 
 def imported() -> None:
-    """Import PyTorch's machinery for tests, and the files."""
+    """Import PyTorch's test utilities and the test files."""
     count = os.environ.get("OPENXPU_DEVICE", "").count(",") + 1
     answers = {"device_count": lambda: count, "is_available": lambda: True, "current_device": lambda: 0}
     asked = {name: getattr(torch.xpu, name) for name in answers}
@@ -25,7 +25,7 @@ def imported() -> None:
     settings = run_suite.prepare()
     for file in settings["files"]:
         sys.path.insert(0, str(Path(file).parent))
-        with contextlib.suppress(Exception, SystemExit):  # ranks will say
+        with contextlib.suppress(Exception, SystemExit):  # the ranks will report it
             importlib.import_module(Path(file).stem)
     os.register_at_fork(after_in_child=lambda: vars(torch.xpu).update(asked))
 
