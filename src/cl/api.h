@@ -1,6 +1,7 @@
-/* The part of OpenCL 3.0 that libxpu uses, declared from the specification (The OpenCL Specification 3.0
- * and the extension specifications named below), so that building needs neither headers nor a loader.
- * Each driver gets a table of function pointers; objects of two drivers never meet. */
+/* The part of OpenCL 3.0 that libxpu uses, declared from the specification (The OpenCL Specification 3.0 and
+ * the extension specifications named below), so that building needs neither OpenCL headers nor a loader. Each
+ * driver has its own table of function pointers, filled by loader.c; never pass an object to another driver's
+ * functions. */
 #ifndef CL_API_H
 #define CL_API_H
 
@@ -137,7 +138,7 @@ enum {
 typedef void (*cl_event_callback)(cl_event event, cl_int status, void *user);
 
 /* clang-format off */
-/* X(result, name, parameters): functions that every OpenCL 3 driver has. */
+/* X(result, name, parameters): functions that every OpenCL 3.0 driver must have. */
 #define CL_FUNCTIONS(X)                                                                                  \
     X(cl_int, clGetPlatformInfo, (cl_platform_id, cl_uint, size_t, void *, size_t *))                    \
     X(cl_int, clGetDeviceIDs, (cl_platform_id, cl_bitfield, cl_uint, cl_device_id *, cl_uint *))         \
@@ -200,7 +201,7 @@ typedef void (*cl_event_callback)(cl_event event, cl_int status, void *user);
        cl_event *, cl_int *))                                                                            \
     X(void *, clGetExtensionFunctionAddressForPlatform, (cl_platform_id, const char *))
 
-/* Functions of cl_intel_unified_shared_memory: NULL where the driver lacks it. */
+/* Functions of cl_intel_unified_shared_memory; NULL if the driver lacks the extension. */
 #define CL_USM_FUNCTIONS(X)                                                                              \
     X(void *, clDeviceMemAllocINTEL,                                                                     \
       (cl_context, cl_device_id, const cl_bitfield *, size_t, cl_uint, cl_int *))                        \

@@ -1,12 +1,12 @@
-/* Memory of kind XPU_MEMORY_BUFFER. A buffer's address is what a kernel that has it as an argument sees;
- * other kernels reach it by that address without having the buffer as an argument, as drivers keep all
- * buffers of a context in place (true of NVIDIA's; USM and SVM are specified to work so). Copies between such
- * memory and the host need the buffer itself, which is found by address. */
+/* Memory of kind XPU_MEMORY_BUFFER. A kernel that receives the buffer as an argument reports its address;
+ * every later kernel uses only that address. This relies on the driver keeping all buffers of a context at
+ * fixed addresses. NVIDIA's does; USM and SVM guarantee it. Copies between device and host need the buffer
+ * itself, which a sorted table finds by address. Any thread may call. */
 #include "cl/buffer.h"
 
 #include "core/os.h"
 
-/* All buffers, by device and address. Rarely changed, looked up at each copy to or from the host. */
+/* All buffers, sorted by device and address. Rarely modified; searched at every copy to or from the host. */
 typedef struct entry {
     int device;
     char *base;
@@ -15,9 +15,9 @@ typedef struct entry {
 } entry;
 static entry *entries;
 static size_t entry_count, entry_room;
-static os_rwlock entries_lock = OS_RWLOCK_INIT; /* guards the three above */
+static os_rwlock entries_lock = OS_RWLOCK_INIT; /* guards entries, entry_count and entry_room */
 
-/* What tells addresses, a set for each device, made on first use. */
+/* The objects that determine a buffer's address; one set per device, created on first use. */
 typedef struct teller {
     cl_command_queue queue;
     cl_kernel kernel;
@@ -53,11 +53,11 @@ static xpu_status teller_make(const cl_device *device, teller *t) {
         t->kernel = api->clCreateKernel(program, "tell", &error);
         status = cl_check(error, "->clCreateKernel", device);
     }
-    api->clReleaseProgram(program); /* its kernel keeps it */
+    api->clReleaseProgram(program); /* the kernel retains it */
     return status;
 }
 
-/* Where the buffer lies; its first use, at which drivers take the memory. */
+/* Determines the buffer's address. This is its first use, at which drivers allocate the memory. */
 static xpu_status ask(const cl_device *device, const teller *t, cl_mem buffer, char **base) {
     static const size_t one = 1;
     const cl_api *api = device->api;
@@ -85,7 +85,7 @@ static xpu_status tell(int index, cl_mem buffer, char **base) {
     return status;
 }
 
-/* How many entries lie before this place. */
+/* The number of entries at or before this address: the index at which to insert it. */
 static size_t position(int device, const char *pointer) {
     size_t low = 0, high = entry_count;
     while (low < high) {
@@ -122,7 +122,7 @@ static xpu_status enter(entry new_entry) {
     return status;
 }
 
-/* The entry around the address, or NULL; the lock is held. */
+/* The entry that contains the address, or NULL; the lock is held. */
 static entry *find(int device, const void *pointer) {
     size_t after = position(device, pointer);
     entry *e = after ? &entries[after - 1] : NULL;

@@ -1,4 +1,5 @@
-/* Reads what a device can do into its xpu_device_properties. */
+/* Reads a device's capabilities into its xpu_device_properties. Called once per device while the drivers are
+ * loaded, by one thread. A device with neither USM nor SVM is rejected: XPU_ERROR_NOT_SUPPORTED. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 typedef struct query {
     const cl_api *api;
     cl_device_id id;
-    const char *extensions; /* with a space before and behind */
+    const char *extensions; /* with a leading and a trailing space */
 } query;
 
 static uint64_t number(const query *q, cl_uint name) {
@@ -36,7 +37,8 @@ static bool extension(const query *q, const char *name) {
     return strstr(q->extensions, padded) != NULL;
 }
 
-/* Four products of bytes in a dword: an instruction, as far as the driver says. */
+/* Does the device have an instruction for the dot product of four int8 pairs? Yes, if the driver does not
+ * say. */
 static bool multiplies_by_fours(const query *q) {
     cl_bool fast[6]; /* cl_device_integer_dot_product_acceleration_properties_khr; the signed one is first */
     if (!extension(q, "cl_khr_integer_dot_product")) return false;
@@ -57,7 +59,7 @@ static void uuid_text(const query *q, xpu_device_properties *p) {
     for (int i = 0; i < 16; i++) snprintf(p->uuid + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* The address that the operating system names the device by. */
+/* The PCI address, by which the operating system identifies the device. */
 static void pci_address(const query *q, xpu_device_properties *p) {
     cl_uint place[4] = {0}; /* domain, bus, device, function */
     bool known =
@@ -92,7 +94,7 @@ static void sub_group_sizes(const query *q, xpu_device_properties *p) {
     for (size_t i = 0; i < bytes / sizeof *all; i++) p->sub_group_sizes[i] = all[i];
 }
 
-/* The units' subgroups are of the smallest size that there is, says the extension. */
+/* The XMX extension requires the device's smallest subgroup size. */
 static uint64_t matrix_lanes(const xpu_device_properties *p) {
     uint64_t least = p->sub_group_sizes[0];
     for (int i = 0; i < XPU_PROPERTY_LIST_SIZE && p->sub_group_sizes[i]; i++)
@@ -100,8 +102,7 @@ static uint64_t matrix_lanes(const xpu_device_properties *p) {
     return least == 8 || least == 16 ? least : 0;
 }
 
-/* Options that every program of the device is built with, OPENXPU_BUILD_OPTIONS among them. NULL: no memory.
- */
+/* The build options of all programs of the device, including OPENXPU_BUILD_OPTIONS. NULL if out of memory. */
 static char *build_options(const query *q, const xpu_device_properties *p) {
     const char *more = getenv("OPENXPU_BUILD_OPTIONS"), *passes = getenv("CL_CONFIG_LLVM_OPTIONS");
     text options = {0};
@@ -110,7 +111,7 @@ static char *build_options(const query *q, const xpu_device_properties *p) {
         text_add(&options, " -cl-fp32-correctly-rounded-divide-sqrt");
     if (p->type == XPU_DEVICE_GPU && p->vendor_id == XPU_VENDOR_INTEL)
         text_add(&options, " -cl-intel-greater-than-4GB-buffer-required");
-    if (p->built_for_cpu && passes && *passes) { /* of Intel's compiler: binaries in caches differ by them */
+    if (p->built_for_cpu && passes && *passes) { /* they change binaries, so they must change cache keys */
         hash128 h = hash128_end(hash128_add(HASH128_START, passes, strlen(passes)));
         text_addf(&options, " -DXPU_LLVM_OPTIONS=0x%08x", (unsigned)h.a);
     }
@@ -121,8 +122,7 @@ static char *build_options(const query *q, const xpu_device_properties *p) {
     return options.data;
 }
 
-/* Takes the extensions out of the list that OPENXPU_HIDE_EXTENSIONS names: tests run as on a driver without
- * them. */
+/* Hides the extensions in OPENXPU_HIDE_EXTENSIONS, so that tests can simulate drivers without them. */
 static void hide_extensions(char *extensions) {
     const char *hidden = getenv("OPENXPU_HIDE_EXTENSIONS");
     for (size_t length; hidden && *hidden; hidden += length + (hidden[length] != 0)) {
@@ -203,7 +203,8 @@ xpu_status cl_read_capabilities(cl_device *device) {
     p->has_subgroup_matrix_multiply_accumulate_tensor_float32 =
         extension(&q, "cl_intel_subgroup_matrix_multiply_accumulate_tf32");
     p->has_subgroup_2d_block_io = extension(&q, "cl_intel_subgroup_2d_block_io");
-    const char *tier = getenv("OPENXPU_VARIANT"); /* "ref": only portable kernels; tests compare the tiers */
+    const char *tier =
+        getenv("OPENXPU_VARIANT"); /* "ref": portable kernels only; tests compare both variants */
     if (tier && !strcmp(tier, "ref")) {
         p->has_fp16 = p->has_subgroups = p->has_subgroup_size = p->has_subgroup_shuffle = false;
         p->has_subgroup_matrix_multiply_accumulate = p->has_subgroup_2d_block_io = false;
@@ -223,7 +224,7 @@ xpu_status cl_read_capabilities(cl_device *device) {
     if (p->has_subgroup_matrix_multiply_accumulate && p->has_subgroup_shuffle && !device->host)
         p->matrix_lanes = matrix_lanes(p);
 
-    cl_api *api = (cl_api *)device->api; /* a driver's table, still being filled */
+    cl_api *api = (cl_api *)device->api; /* the driver's table is still being filled */
     if (extension(&q, "cl_intel_unified_shared_memory")) {
 #define X(result, name, parameters)                                                                          \
     if (!api->name)                                                                                          \
@@ -234,7 +235,7 @@ xpu_status cl_read_capabilities(cl_device *device) {
     bool supported = true;
     if (device->host)
         p->memory = XPU_MEMORY_HOST;
-    else if (nvidia || buffers) /* NVIDIA's SVM is mirrored in host memory, and slow to make */
+    else if (nvidia || buffers) /* NVIDIA mirrors SVM in host memory and is slow to allocate it */
         p->memory = XPU_MEMORY_BUFFER;
     else if (extension(&q, "cl_intel_unified_shared_memory"))
         p->memory = XPU_MEMORY_USM;

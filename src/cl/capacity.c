@@ -1,3 +1,4 @@
+/* Memory capacity of devices, and OPENXPU_HOST_MEMORY (capacity.h). */
 #include "cl/capacity.h"
 
 #include <ctype.h>
@@ -8,7 +9,7 @@ static const double host_share = 0.75;
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* The power of two that a unit is: "", "B", "k", "MB", "GiB", …; -1 for another word. */
+/* The power of two of a unit: "", "B", "k", "MB", "GiB", …; -1 for anything else. */
 static int unit_bits(const char *unit) {
     static const char letters[] = "kmgt";
     int bits = 0;
@@ -49,7 +50,7 @@ xpu_status capacity_of_host(const os_memory *memory, const char *setting, uint64
 
 uint64_t capacity_left(const os_memory *memory) { return least(memory->available, memory->limit_left); }
 
-/* Several host devices share the one memory. */
+/* All host devices share the host's memory, in equal parts. */
 xpu_status cl_divide_host_memory(void) {
     os_memory memory;
     int hosts = 0;

@@ -1,3 +1,4 @@
+/* OpenCL errors as xpu_status, and detection of lost devices (cl.h). Any thread may call. */
 #include <stdio.h>
 #include <string.h>
 
@@ -25,8 +26,8 @@ static xpu_status status_of(cl_int error) {
     }
 }
 
-/* Whether `error` can mean that the device is lost. After a kernel that faults, NVIDIA's driver answers every
- * call with CL_OUT_OF_RESOURCES, CL_INVALID_COMMAND_QUEUE or a number of its own; nothing in OpenCL says what
+/* Can `error` mean that the device is lost? After a kernel faults, NVIDIA's driver answers every call with
+ * CL_OUT_OF_RESOURCES, CL_INVALID_COMMAND_QUEUE or a private error code; OpenCL has no way to ask what
  * happened. */
 static bool may_be_lost(cl_int error) {
     switch (error) {
@@ -38,12 +39,12 @@ static bool may_be_lost(cl_int error) {
     }
 }
 
-/* Whether a new queue can't even read a few bytes of a new buffer. */
+/* Probes the device: it is lost if even a new queue cannot read a few bytes of a new buffer. */
 static bool is_lost(const cl_device *device) {
     const cl_api *api = device->api;
     uint32_t word = 0;
     cl_int error;
-    if (!device->context) return false; /* the driver never gave one */
+    if (!device->context) return false; /* creating the context failed, so there is nothing to probe */
     cl_command_queue queue =
         api->clCreateCommandQueueWithProperties(device->context, device->id, NULL, &error);
     if (error != CL_SUCCESS) return error != CL_OUT_OF_RESOURCES && may_be_lost(error);
@@ -65,7 +66,7 @@ xpu_status cl_fail_lost(const cl_device *device, const char *cause) {
 }
 
 xpu_status cl_failed(cl_int error, const char *call, const cl_device *device) {
-    /* `call` is an expression, as device->api->clFinish(queue): its function's name is what helps */
+    /* `call` is an expression such as device->api->clFinish(queue); only the function's name is shown. */
     const char *name = strstr(call, "->cl");
     name = name ? name + 2 : call;
     int length = (int)strcspn(name, "(");

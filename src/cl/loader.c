@@ -1,14 +1,16 @@
-/* Finds OpenCL drivers and lists their devices: GPUs first, one host processor last.
+/* Finds OpenCL drivers and lists their devices: GPUs first, then host CPUs.
  *
- * Where drivers come from:
- *  - Intel's CPU runtime as pip installs it: libintelocl.so in $OPENXPU_DRIVER_PATH (folders, colon
- *    between), in the `lib` folder of the Python environment that this library lies in, or in that of
- *    $VIRTUAL_ENV or $CONDA_PREFIX. It is opened directly, after the libraries it needs, by full paths:
- *    neither a loader nor LD_LIBRARY_PATH is needed.
- *  - everything that the system's loader, libOpenCL.so.1, knows.
- * On Windows the files have the names below, and a semicolon is between folders.
+ * Drivers are searched in two places:
+ *  - Intel's CPU runtime as installed by pip: libintelocl.so in $OPENXPU_DRIVER_PATH (colon-separated
+ * folders), in the `lib` folder of the Python environment that contains this library, or in that of
+ * $VIRTUAL_ENV or $CONDA_PREFIX. It is opened directly by its full path, after its dependencies, so neither a
+ * loader nor LD_LIBRARY_PATH is needed.
+ *  - All drivers known to the system's loader, libOpenCL.so.1.
+ * On Windows the file names are those below, and folders are separated by semicolons. visible.h selects the
+ * devices that the process sees.
  *
- * visible.h says which of the devices there are then. */
+ * Loading happens once, on first use, by whichever thread comes first; an error of that load is returned by
+ * every later call. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +25,7 @@
 #define MAX_PLATFORMS 16
 
 cl_device cl_devices[CL_MAX_DEVICES];
-static int found_count, device_count; /* what the drivers have, and what of it is seen */
+static int found_count, device_count; /* devices of all drivers, and those visible to the process */
 static cl_api drivers[MAX_DRIVERS];
 static int driver_count;
 static os_once once = OS_ONCE_INIT;
@@ -31,7 +33,7 @@ static xpu_status init_status;
 static char init_text[512];
 static bool initialized, bad_fork;
 
-/* Where the drivers' folder lies in a Python environment, and in the third folder above this library's. */
+/* The driver folder relative to a Python environment, and relative to the folders above this library. */
 #if defined(_WIN32)
 #define LOADER "OpenCL.dll"
 #define INTEL_CPU "intelocl64.dll"
@@ -46,7 +48,7 @@ static const char *const needs[] = {"libmmd.dll", "svml_dispmd.dll", "tbb12.dll"
 static const char *const needs[] = {"libintlc.so.5", "libimf.so", "libirng.so", "libsvml.so", "libtbb.so.12"};
 #endif
 
-/* Opens Intel's CPU runtime in `folder`, with what it needs before it. */
+/* Opens Intel's CPU runtime in `folder`, after its dependencies. */
 static void *open_intel_cpu(const char *folder) {
     char path[OS_PATH_SIZE];
     if (snprintf(path, sizeof path, "%s/" INTEL_CPU, folder) >= (int)sizeof path) return NULL;
@@ -91,7 +93,7 @@ static void *find_intel_cpu(void) {
     return library;
 }
 
-/* Fills a driver's table; false when a function that all drivers must have is missing. */
+/* Fills a driver's function table; false if a mandatory function is missing. */
 static bool fill_api(cl_api *api, void *library) {
     *(void **)&api->clGetPlatformIDs = os_library_symbol(library, "clGetPlatformIDs");
     if (!api->clGetPlatformIDs) return false;
@@ -134,13 +136,12 @@ static void load(void) {
         snprintf(init_text, sizeof init_text, "%s", xpu_last_error());
         return;
     }
-    /* A processor's local memory is plain memory of the driver's, 256 KiB unless it is told otherwise before
-     * it is loaded. Blocks of Triton kernels that are written for a GPU's registers and local memory want
-     * more. */
+    /* Local memory of a CPU device is ordinary memory, 256 KiB by default; the driver reads this setting when
+     * it is loaded. Triton kernels written for a GPU's registers and local memory need more. */
     os_environment_default("CL_CONFIG_CPU_FORCE_LOCAL_MEM_SIZE", "2MB");
-    /* Intel's compiler makes wrong code of loops that it splits in two by a lane's choice ("unswitching";
-     * tests/intel_cpu/faults/choices.cl, paths.cl): it must not. LLVM has had this option for many years; one
-     * that the driver doesn't know would end the process. */
+    /* Intel's CPU compiler miscompiles loops that it unswitches on a lane-dependent condition
+     * (tests/intel_cpu/faults/choices.cl, paths.cl), so disable loop unswitching. An option that the driver
+     * does not know would end the process; LLVM has had this one for many years. */
     os_environment_default("CL_CONFIG_LLVM_OPTIONS", "-unswitch-threshold=0");
     void *libraries[2] = {find_intel_cpu(), os_library_open(LOADER)};
     for (int i = 0; i < 2; i++) {
@@ -196,7 +197,7 @@ const char *xpu_no_device_hint(void) {
     if (found_count && is_set("ONEAPI_DEVICE_SELECTOR"))
         return "No OpenCL device matches ONEAPI_DEVICE_SELECTOR. Without it, `openxpu info` lists what there "
                "is.";
-    if (is_set("ZE_AFFINITY_MASK")) /* Intel's driver lists nothing that the mask leaves out */
+    if (is_set("ZE_AFFINITY_MASK")) /* Intel's driver does not list devices that the mask excludes */
         return "No OpenCL device was found that ZE_AFFINITY_MASK names. Without it, `openxpu info` lists "
                "what there is.";
     return "No OpenCL device was found. For the processor: pip install intel-opencl-rt "

@@ -1,4 +1,6 @@
-/* Raw memory, one way for each xpu_memory_kind. */
+/* Raw device and pinned memory, by xpu_memory_kind (cl.h). Any thread may call; memory belongs to the caller
+ * until it is freed. XPU_ERROR_OUT_OF_MEMORY if the device is full, XPU_ERROR_OUT_OF_HOST_MEMORY for pinned
+ * memory. */
 #include "cl/buffer.h"
 #include "core/os.h"
 
@@ -64,8 +66,8 @@ xpu_status cl_report_alloc(int index, size_t size, void **pointer, bool *direct)
     return cl_memory_alloc(index, size, pointer);
 }
 
-/* Pinned memory comes from device 0's driver: USM host memory, or a mapped buffer where there is no USM.
- * Mapped buffers are kept in a list, to find the buffer when the pointer is freed. */
+/* Pinned memory comes from device 0's driver: USM host memory, or a mapped buffer if there is no USM. A list
+ * of mapped buffers finds the buffer when a pointer is freed. */
 typedef struct mapping {
     struct mapping *next;
     void *pointer;

@@ -1,10 +1,11 @@
+/* Device selection by ZE_AFFINITY_MASK, ONEAPI_DEVICE_SELECTOR and OPENXPU_DEVICE (visible.h). */
 #include "cl/visible.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Does the text begin with the first `length` letters of `part`, great or small? */
+/* Does `text` start with the first `length` letters of `part`, ignoring case? */
 static bool begins(const char *text, const char *part, size_t length) {
     for (size_t i = 0; i < length; i++)
         if (tolower((unsigned char)text[i]) != tolower((unsigned char)part[i]) || !part[i]) return false;
@@ -17,14 +18,14 @@ static bool contains(const char *text, const char *part, size_t length) {
     return false;
 }
 
-/* Is the word of `length` letters this one? */
+/* Is the word of `length` letters equal to `name`, ignoring case? */
 static bool is_word(const char *word, size_t length, const char *name) {
     return length == strlen(name) && begins(word, name, length);
 }
 
 static bool is_set(const char *variable) { return variable && *variable; }
 
-/* One driver met both directly and through the loader. */
+/* Are they one device, found both directly and through the loader? */
 static bool is_twin(const cl_device *a, const cl_device *b) {
     return a->api != b->api && !strcmp(a->properties.name, b->properties.name) &&
            !strcmp(a->properties.driver_version, b->properties.driver_version);
@@ -36,8 +37,8 @@ static bool is_intel_gpu(const cl_device *device) {
     return device->properties.type == XPU_DEVICE_GPU && device->properties.vendor_id == XPU_VENDOR_INTEL;
 }
 
-/* "Intel(R) OpenCL Graphics", in earlier versions "Intel(R) OpenCL HD Graphics": compute-runtime, which reads
- * the mask when it is loaded and lists what it leaves. Read again here, "1" would be the second of one. */
+/* compute-runtime ("Intel(R) OpenCL Graphics", earlier "Intel(R) OpenCL HD Graphics") applies the mask when
+ * it is loaded. Applying it again would be wrong: "1" would select the second of the one device left. */
 static bool masks_itself(const cl_device *device) {
     const char *platform = device->properties.platform_name;
     return !strncmp(platform, "Intel(R) OpenCL", 15) && strstr(platform, "Graphics");
@@ -68,10 +69,10 @@ static int apply_mask(const char *mask, cl_device *devices, int count) {
 
 enum backend { OPENCL, LEVEL_ZERO, CUDA, HIP, BACKENDS };
 static const char *const backend_names[BACKENDS] = {"opencl", "level_zero", "cuda", "hip"};
-/* Backends of SYCL's in which there are no devices here. */
+/* SYCL backends that have no devices here. */
 static const char *const other_backends[] = {"native_cpu", "offload", "esimd_emulator"};
 
-/* A device's index in each backend; -1 where it isn't in it. */
+/* A device's index in each backend; -1 if it is not in that backend. */
 typedef struct views {
     int index[BACKENDS];
 } views;
@@ -89,11 +90,11 @@ static void number_devices(const cl_device *devices, int count, views *all) {
 }
 
 typedef struct selector {
-    const char *text; /* the whole, for messages */
+    const char *text; /* the whole variable, for error texts */
     const cl_device *devices;
     const views *all;
     int count;
-    uint8_t accepted[CL_MAX_DEVICES], discarded[CL_MAX_DEVICES]; /* a bit for each backend */
+    uint8_t accepted[CL_MAX_DEVICES], discarded[CL_MAX_DEVICES]; /* one bit per backend */
 } selector;
 
 static xpu_status bad(const selector *s, const char *part, size_t length, const char *what) {
@@ -101,7 +102,7 @@ static xpu_status bad(const selector *s, const char *part, size_t length, const 
                     (int)length, part, what);
 }
 
-/* Enters what a device word of a term means for the backends in `backends`. */
+/* Marks the devices that a word of a term selects in `backends`. */
 static xpu_status read_device(selector *s, const char *word, size_t length, unsigned backends,
                               uint8_t *marks) {
     static const char sub_device[] = "0123456789.*";
@@ -169,7 +170,9 @@ static xpu_status apply_selector(const char *text, cl_device *devices, int *coun
         discards |= length && discard;
         term += length + (term[length] == ';');
     }
-    if (!accepts) memset(s.accepted, 0xff, sizeof s.accepted); /* all but what is discarded */
+    if (!accepts)
+        memset(s.accepted, 0xff,
+               sizeof s.accepted); /* without accepting terms, everything is accepted that is not discarded */
     int kept = 0;
     for (int i = 0; i < *count; i++) {
         unsigned in = 0;
@@ -182,7 +185,7 @@ static xpu_status apply_selector(const char *text, cl_device *devices, int *coun
 
 /* --- OPENXPU_DEVICE --- */
 
-/* Does this word name this device? */
+/* Does this word match the device's type or name? */
 static bool names(const char *word, size_t length, const cl_device *device) {
     const xpu_device_properties *p = &device->properties;
     if (is_word(word, length, "gpu")) return p->type == XPU_DEVICE_GPU;
@@ -190,7 +193,7 @@ static bool names(const char *word, size_t length, const cl_device *device) {
     return length && (contains(p->name, word, length) || contains(p->platform_name, word, length));
 }
 
-/* How often the list names this device: as often as it has the first word that does. */
+/* How often the list names this device: the number of times that its first matching word occurs. */
 static int times_chosen(const char *choice, const cl_device *device) {
     const char *first = NULL;
     size_t first_length = 0;
@@ -207,7 +210,7 @@ static int times_chosen(const char *choice, const cl_device *device) {
     return times;
 }
 
-/* The devices of `found` without twins, host processors last. */
+/* The devices of `found` without duplicates, host CPUs last. */
 static int list_once(const cl_device *found, int count, cl_device *all) {
     int listed = 0;
     for (int hosts = 0; hosts < 2; hosts++) {

@@ -1,10 +1,11 @@
+/* Lookup and inclusion of embedded kernel sources (embedded.h). */
 #include "core/embedded.h"
 
 #include <string.h>
 
 #include "core/status.h"
 
-extern const embedded_file embedded_files[]; /* generated; its last has no name */
+extern const embedded_file embedded_files[]; /* generated; ends with a NULL name */
 
 const embedded_file *embedded_find(const char *name, size_t length) {
     for (const embedded_file *f = embedded_files; f->name; f++)

@@ -1,4 +1,5 @@
-/* Files of OpenCL C that lie in the library as text (cmake/embed.cmake). */
+/* OpenCL C sources that are embedded in the library as text (cmake/embed.cmake). The table is constant, so
+ * any thread may call and returned pointers are valid for the process's lifetime. */
 #ifndef CORE_EMBEDDED_H
 #define CORE_EMBEDDED_H
 
@@ -8,28 +9,28 @@
 #include "xpu/status.h"
 
 typedef struct embedded_file {
-    const char *name; /* from src/kernels on: "gemm/gemm.cl" */
-    const char *text; /* ends with a 0 that size doesn't count */
+    const char *name; /* path relative to src/kernels: "gemm/gemm.cl" */
+    const char *text; /* NUL-terminated; size excludes the NUL */
     size_t size;
 } embedded_file;
 
-/* The file of that name (`length` characters of it), or NULL. */
+/* The file with this name of `length` characters, or NULL. */
 const embedded_file *embedded_find(const char *name, size_t length);
 
-/* The file whose last part of the name it is ("gemm.cl"), or NULL. Programs, and requests for them that are
- * kept (request.h), name files so: whichever folder one lies in, it stays the same. */
+/* The file whose base name is `last` ("gemm.cl"), or NULL. Programs and stored requests (request.h) use base
+ * names, so a file can move between folders without invalidating them. */
 const embedded_file *embedded_program(const char *last);
 
-/* The files that a source has taken in so far: no more than there are, which embed.cmake has the compiler
- * check. */
+/* The files that a source already includes. embed.cmake generates a compile-time check that EMBEDDED_MOST is
+ * large enough for all files. */
 enum { EMBEDDED_MOST = 256 };
 typedef struct embedded_seen {
     const embedded_file *file[EMBEDDED_MOST];
     int count;
 } embedded_seen;
 
-/* Appends `source` with each line `#include "name"` replaced by that file, once in a program. What `out`
- * lacks memory for is left to it (text.h). */
+/* Appends `source` with each line `#include "name"` replaced by that file; each file is included once per
+ * program. XPU_ERROR_INVALID_ARGUMENT for an unknown name. Lack of memory sets out->failed (text.h). */
 xpu_status embedded_add(text *out, const char *source, size_t size, embedded_seen *seen);
 
 #endif

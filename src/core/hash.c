@@ -1,3 +1,4 @@
+/* The 128-bit hash (hash.h). Cache file names depend on it: changing the function invalidates all caches. */
 #include "core/hash.h"
 
 #include <inttypes.h>

@@ -1,5 +1,7 @@
-/* A 128-bit hash of bytes, for names of cache files and checks of their contents. Not cryptographic:
- * it finds accidents, not forgers. Two 64-bit FNV-1a streams (Fowler, Noll, Vo) with a final avalanche. */
+/* A 128-bit hash for cache file names and for checks of their contents: two 64-bit streams in the style of
+ * FNV-1a (Fowler, Noll, Vo) with a final avalanche. Not cryptographic: it detects damage, not forgery. Adding
+ * in parts gives the same hash as adding at once only if all parts but the last are multiples of 8 bytes. No
+ * state, so any thread may call. */
 #ifndef CORE_HASH_H
 #define CORE_HASH_H
 
@@ -13,7 +15,7 @@ typedef struct hash128 {
 #define HASH128_START ((hash128){0xcbf29ce484222325u, 0x84222325cbf29ce4u})
 hash128 hash128_add(hash128 h, const void *data, size_t size);
 hash128 hash128_end(hash128 h);
-/* Ends a hash, and writes it as hex digits and a 0. */
+/* Finishes a hash and writes it as hexadecimal digits with a terminating NUL. */
 enum { HASH128_DIGITS = 32 };
 void hash128_text(hash128 h, char text[HASH128_DIGITS + 1]);
 

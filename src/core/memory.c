@@ -1,3 +1,5 @@
+/* The fault-testing build's allocators, which count steps and fail the chosen one; otherwise memory.h maps
+ * the names to the C library's. Any thread may call: the counters are atomic. */
 #include "core/memory.h"
 
 #ifdef OPENXPU_FAULTS

@@ -1,4 +1,5 @@
-/* Host memory for the library itself. In the fault-testing build each allocation can be made to fail. */
+/* Host memory for the library's own data: malloc and its relatives, which return NULL on failure. In the
+ * fault-testing build (OPENXPU_FAULTS) a test can make any single allocation fail. */
 #ifndef CORE_MEMORY_H
 #define CORE_MEMORY_H
 
@@ -11,10 +12,10 @@ void *core_malloc(size_t size);
 void *core_calloc(size_t count, size_t size);
 void *core_realloc(void *old, size_t size);
 char *core_strdup(const char *text);
-/* Makes the `n`th fallible step from now fail (1 is the next; 0 none), allocations and OpenCL calls alike.
- * Gives the number of steps passed since the last call. */
+/* Makes the `n`th fallible step (allocation or OpenCL call) from here fail: 1 is the next, 0 none. Returns
+ * the number of steps since the previous call. */
 __attribute__((visibility("default"))) unsigned long xpu_fault_arm(unsigned long n);
-/* One fallible step: true when it is the one to fail. */
+/* Counts one fallible step; true if it is the one to fail. */
 int core_fault(void);
 #else
 #define core_malloc malloc

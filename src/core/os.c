@@ -1,4 +1,4 @@
-/* What is done alike on all systems, from what os.h says. */
+/* The parts of os.h that are the same on all systems, in standard C. */
 #include "core/os.h"
 
 #include <stdatomic.h>

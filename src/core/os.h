@@ -1,6 +1,7 @@
-/* What the library asks of the operating system; nothing else in src/ names one. os_posix.c and os_windows.c
- * do what isn't inline here, os.c what both do alike. Functions that can fail tell it by false or NULL and
- * leave no error text: what it means is the caller's to say. Paths are as getenv gives them. */
+/* The operating system layer; no other file in src/ depends on a system. os_posix.c, os_linux.c and
+ * os_windows.c implement it, os.c the portable parts. Functions report failure by false or NULL and write no
+ * error text, because only the caller knows what the failure means. Paths use the encoding of getenv. Any
+ * thread may call. */
 #ifndef CORE_OS_H
 #define CORE_OS_H
 
@@ -15,8 +16,9 @@
 #endif
 
 /* --- locks --- */
-/* None may be taken twice by a thread. An os_once runs its function once, and whoever comes meanwhile waits
- * for the end. A value of an os_key belongs to a thread, at whose end `destroy` gets it unless it is NULL. */
+/* No lock is recursive. os_once_call runs the function once; concurrent callers wait until it has finished.
+ * An os_key holds one value per thread; when a thread exits, `destroy` receives its value unless it is NULL.
+ */
 #if defined(_WIN32)
 typedef struct os_mutex {
     void *word;
@@ -86,38 +88,38 @@ static inline double os_seconds(void) { return 1e-9 * (double)os_clock(); }
 
 /* --- processes --- */
 long os_process_id(void);
-/* Sets a variable of the environment, for this process and those it starts, unless it is set. */
+/* Sets an environment variable unless it is already set; child processes inherit it. */
 void os_environment_default(const char *name, const char *value);
-/* From now on each forked child calls the function first. Nothing where processes don't fork. */
+/* Registers a function that every forked child calls first. Does nothing on systems without fork. */
 void os_at_fork_in_child(void (*function)(void));
 
 /* --- memory --- */
 #define OS_HUGE_PAGE ((size_t)2 << 20)
-/* A multiple of `align`, a power of two, that holds `size` bytes; of OS_HUGE_PAGE in huge pages where the
- * system has them and it takes several: a single one would be in memory as a whole for a few small blocks.
- * Only os_aligned_free frees it. */
+/* Memory aligned to `align`, a power of two. With OS_HUGE_PAGE it uses huge pages if the system has them and
+ * more than one is needed; a single huge page would waste memory on a few small blocks. Free it with
+ * os_aligned_free. */
 void *os_aligned_alloc(size_t align, size_t size);
 void os_aligned_free(void *memory);
 
-/* How much memory there is, in bytes. Groups are control groups (both versions, with those above them) or a
- * Windows job; OS_UNLIMITED where none sets a limit. */
+/* Memory of the machine and of the process's groups, in bytes. Groups are control groups (version 1 or 2,
+ * including all ancestors) or a Windows job; OS_UNLIMITED if no group sets a limit. */
 #define OS_UNLIMITED UINT64_MAX
 typedef struct os_memory {
-    uint64_t total;      /* the machine's */
-    uint64_t available;  /* what new work can have of it without swapping */
-    uint64_t swap;       /* free space to swap to */
-    uint64_t limit;      /* the least limit of the groups that this process is in */
-    uint64_t limit_left; /* the least that one of them leaves; caches of files that can go count as left */
+    uint64_t total;      /* of the machine */
+    uint64_t available;  /* can be allocated without swapping */
+    uint64_t swap;       /* free swap space */
+    uint64_t limit;      /* the smallest limit of the groups */
+    uint64_t limit_left; /* the smallest remainder below a limit; reclaimable file cache counts as free */
 } os_memory;
-/* `root` stands before /proc and /sys: "", or a folder in which a test has laid them out. */
+/* `root` is prepended to /proc and /sys: "", or a folder with a test's copies of them. */
 bool os_memory_read(const char *root, os_memory *memory);
-/* Bytes of its own memory that a GPU's users have taken, this process among them, as far as its driver shows
- * them to this user. `address` is the PCI address, "0000:03:00.0". */
+/* Bytes of a GPU's local memory that all processes use, as far as the driver shows them to this user.
+ * `address` is the PCI address, "0000:03:00.0". */
 bool os_gpu_memory_used(const char *root, const char *address, uint64_t *used);
 
 /* --- files and folders --- */
 #if defined(_WIN32)
-#define OS_SEPARATORS "\\/" /* of a path's names */
+#define OS_SEPARATORS "\\/" /* path separators */
 #define OS_LIST_SEPARATOR ";"
 #else
 #define OS_SEPARATORS "/"
@@ -130,17 +132,17 @@ typedef struct os_bytes {
     size_t size;
 } os_bytes;
 
-/* The whole of a file; the caller core_frees *data. */
+/* Reads a whole file; the caller frees *data with core_free. */
 bool os_file_read(const char *path, unsigned char **data, size_t *size);
-/* Writes a file anew from `count` pieces, under a temporary name that ends in OS_TEMPORARY, and renames it:
- * who reads sees all of it or none, whoever writes at the same time or dies. */
+/* Writes `count` buffers to a temporary file whose name ends in OS_TEMPORARY, then renames it. Readers
+ * therefore see a complete file or none, even with concurrent writers or if a writer dies. */
 #define OS_TEMPORARY ".tmp"
 bool os_file_write(const char *path, const os_bytes *pieces, int count);
-/* Puts bytes to a file's end, and makes it where there is none; those of several processes don't mix. */
+/* Appends bytes to a file, creating it if needed. Writes of several processes do not interleave. */
 bool os_file_append(const char *path, const void *data, size_t size);
 bool os_file_exists(const char *path);
 bool os_file_size(FILE *file, uint64_t *size);
-/* A file in memory, to be read; what others write to the file meanwhile may show. An empty file is none. */
+/* A read-only file mapping. Later writes to the file may become visible. Mapping an empty file fails. */
 typedef struct os_map {
     const unsigned char *data;
     size_t size;
@@ -148,23 +150,23 @@ typedef struct os_map {
 bool os_file_map(const char *path, os_map *map);
 void os_file_unmap(os_map *map);
 bool os_file_modified(const char *path, int64_t *seconds); /* since 1970 */
-bool os_file_rename(const char *from, const char *to);     /* over what is there */
-bool os_folder_make(const char *path);                     /* for this user alone */
-void os_folders_make(const char *path);                    /* with those above it */
+bool os_file_rename(const char *from, const char *to);     /* replaces an existing file */
+bool os_folder_make(const char *path);                     /* accessible to this user only */
+void os_folders_make(const char *path);                    /* including its parents */
 void os_folder_list(const char *path, void (*visit)(const char *name, void *user), void *user);
-/* Where this user's programs keep what they can make again. */
+/* The user's cache folder. */
 bool os_cache_folder(char path[OS_PATH_SIZE]);
 
 /* --- libraries --- */
 void *os_library_open(const char *path);
 void *os_library_symbol(void *library, const char *name);
-/* The path of the library in which an address lies. */
+/* The path of the library that contains an address. */
 bool os_library_of(const void *address, char path[OS_PATH_SIZE]);
-/* What a library, and those that lie beside it in its folder, have read from their files and not changed
- * leaves memory; where it is used again it is read again. Of a folder in which the C library lies,
- * everybody's, it is the library alone. Nothing where the system has no such thing. */
+/* Drops the unmodified file-backed pages of a library, and of the other loaded libraries in its folder, from
+ * memory; they are read again when used. If the folder also holds the C library, only this library is
+ * trimmed. Does nothing on systems that cannot do this. */
 void os_library_trim(const char *path);
-/* Memory that malloc keeps and nobody uses goes back to the system, where the C library can do that. */
+/* Returns malloc's unused memory to the system, if the C library supports it. */
 void os_heap_trim(void);
 
 #endif

@@ -1,4 +1,5 @@
-/* What Linux tells of memory: in /proc, in control groups, and through the drivers of GPUs. */
+/* os.h on Linux: memory of the machine, of control groups, and of GPUs, from /proc and /sys. Everything is
+ * read anew in each call, so any thread may call; failure means that the system does not show the value. */
 #if defined(__linux__)
 #include "core/os.h"
 
@@ -11,7 +12,8 @@ static bool join(char path[OS_PATH_SIZE], const char *root, const char *folder, 
     return snprintf(path, OS_PATH_SIZE, "%s%s/%s", root, folder, name) < OS_PATH_SIZE;
 }
 
-/* The number behind `key` at a line's beginning, or at the file's if `key` is empty; "max" is no limit. */
+/* Reads the number behind `key` at the beginning of a line, or at the beginning of the file if `key` is
+ * empty. "max" means no limit. */
 static bool read_number(const char *path, const char *key, uint64_t *value) {
     char line[256];
     FILE *file = fopen(path, "re");
@@ -32,7 +34,7 @@ static bool read_number(const char *path, const char *key, uint64_t *value) {
 
 /* --- control groups --- */
 
-/* What the files of a version are called. */
+/* File names of one control group version. */
 typedef struct group_files {
     const char *limits[2], *usage, *cache;
 } group_files;
@@ -47,7 +49,7 @@ static void read_group(const char *folder, const group_files *files, os_memory *
     for (int i = 0; i < 2 && files->limits[i]; i++)
         if (join(path, "", folder, files->limits[i]) && read_number(path, "", &number) && number < limit)
             limit = number;
-    if (limit >= memory->total) return; /* version 1 has a large number for none */
+    if (limit >= memory->total) return; /* version 1 writes a very large number for "no limit" */
     if (join(path, "", folder, files->usage)) read_number(path, "", &usage);
     if (join(path, "", folder, "memory.stat")) read_number(path, files->cache, &cache);
     usage = cache < usage ? usage - cache : 0;
@@ -56,7 +58,7 @@ static void read_group(const char *folder, const group_files *files, os_memory *
     if (left < memory->limit_left) memory->limit_left = left;
 }
 
-/* Is `option` one of the words of a list with commas? */
+/* Is `option` in the comma-separated list? */
 static bool listed(const char *list, const char *option) {
     const size_t length = strlen(option);
     for (const char *at = list; (at = strstr(at, option)); at += length)
@@ -64,8 +66,7 @@ static bool listed(const char *list, const char *option) {
     return false;
 }
 
-/* The process's path in the hierarchy of a version, as /proc/self/cgroup has it: "number:controllers:path".
- */
+/* The process's path in a hierarchy, from /proc/self/cgroup: "number:controllers:path". */
 static bool group_path(const char *root, int version, char path[OS_PATH_SIZE]) {
     char name[OS_PATH_SIZE], line[OS_PATH_SIZE];
     FILE *file = join(name, root, "/proc/self", "cgroup") ? fopen(name, "re") : NULL;
@@ -82,7 +83,7 @@ static bool group_path(const char *root, int version, char path[OS_PATH_SIZE]) {
     return found;
 }
 
-/* All groups from the process's own up to the one that is mounted. */
+/* Applies the limits of all groups from the process's own up to the mounted one. */
 static void read_groups(const char *root, int version, os_memory *memory) {
     char name[OS_PATH_SIZE], path[OS_PATH_SIZE], line[OS_PATH_SIZE], folder[OS_PATH_SIZE];
     if (!group_path(root, version, path) || !join(name, root, "/proc/self", "mountinfo")) return;
@@ -96,7 +97,7 @@ static void read_groups(const char *root, int version, os_memory *memory) {
             continue;
         if (strcmp(type, version == 2 ? "cgroup2" : "cgroup")) continue;
         if (version == 1 && !listed(options, "memory")) continue;
-        /* In a container the mount may begin at its own group, while the path is the machine's. */
+        /* In a container the mount may start at the container's group, while the path is the machine's. */
         const size_t length = strcmp(mounted, "/") ? strlen(mounted) : 0;
         const bool below = !strncmp(path, mounted, length) && !strstr(path, "/..");
         const char *within = below && strcmp(path + length, "/") ? path + length : "";
@@ -124,7 +125,7 @@ bool os_memory_read(const char *root, os_memory *memory) {
         memory->available = free + cached;
     }
     read_number(path, "SwapFree:", &memory->swap);
-    memory->total <<= 10; /* they are in KiB */
+    memory->total <<= 10; /* values are in KiB */
     memory->available <<= 10;
     memory->swap <<= 10;
     for (int version = 1; version <= 2; version++) read_groups(root, version, memory);
@@ -133,16 +134,16 @@ bool os_memory_read(const char *root, os_memory *memory) {
 
 /* --- GPUs --- */
 
-/* A file that a process has open, as its driver describes it (the kernel's drm-usage-stats). */
+/* Memory of one open DRM file, from its fdinfo (Linux: drm-usage-stats). */
 typedef struct drm_client {
-    uint64_t id, resident, memory, total; /* the three ways to count, the best of which is taken */
+    uint64_t id, resident, memory, total; /* three measures; the best available is used */
     bool is_resident, is_memory;
 } drm_client;
 
 typedef struct drm_search {
     const char *address;
     char folder[OS_PATH_SIZE]; /* of the process */
-    uint64_t *seen;            /* clients that are counted: several files may be one's */
+    uint64_t *seen;            /* clients counted already, because several files may share one */
     size_t count, room;
     uint64_t used;
     bool any;
@@ -155,7 +156,7 @@ static uint64_t bytes_of(const char *text) {
     return number << (!strcmp(unit, "KiB") ? 10 : !strcmp(unit, "MiB") ? 20 : !strcmp(unit, "GiB") ? 30 : 0);
 }
 
-/* Regions of the GPU's own memory: "vram" and "vram0" (amdgpu, xe), "local0" (i915). */
+/* Is it a region of the GPU's local memory: "vram" or "vram0" (amdgpu, xe), "local0" (i915)? */
 static bool is_own(const char *region) { return !strncmp(region, "vram", 4) || !strncmp(region, "local", 5); }
 
 static bool read_client(const char *path, const char *address, drm_client *client) {
@@ -228,7 +229,7 @@ typedef struct card_visit {
     bool found;
 } card_visit;
 
-/* i915 of some kernels: card0/lmem_total_bytes and card0/lmem_avail_bytes. */
+/* Some i915 versions provide card0/lmem_total_bytes and card0/lmem_avail_bytes. */
 static void visit_card(const char *name, void *user) {
     card_visit *visit = user;
     char path[OS_PATH_SIZE];
@@ -246,7 +247,7 @@ static void visit_card(const char *name, void *user) {
 bool os_gpu_memory_used(const char *root, const char *address, uint64_t *used) {
     char folder[OS_PATH_SIZE], path[OS_PATH_SIZE];
     if (!*address || !join(folder, root, "/sys/bus/pci/devices", address)) return false;
-    /* amdgpu says it in one number */
+    /* amdgpu provides a single number. */
     if (join(path, "", folder, "mem_info_vram_used") && read_number(path, "", used)) return true;
     card_visit card = {.folder = path};
     if (join(path, "", folder, "drm")) os_folder_list(path, visit_card, &card);

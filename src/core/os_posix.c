@@ -1,4 +1,4 @@
-/* What os.h declares, on POSIX systems. */
+/* os.h on POSIX systems. */
 #if !defined(_WIN32)
 #define _GNU_SOURCE /* dladdr, dl_iterate_phdr */
 #include "core/os.h"
@@ -46,7 +46,7 @@ void os_heap_trim(void) {
 bool os_file_append(const char *path, const void *data, size_t size) {
     int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (file < 0) return false;
-    bool good = write(file, data, size) == (ssize_t)size; /* one call: lines don't mix */
+    bool good = write(file, data, size) == (ssize_t)size; /* one call, so that writers do not interleave */
     return !close(file) && good;
 }
 
@@ -112,7 +112,7 @@ bool os_library_of(const void *address, char path[OS_PATH_SIZE]) {
 #if defined(__linux__)
 typedef struct mapping {
     uintptr_t start, end;
-    bool may_go; /* of these libraries, private, and can't be written */
+    bool may_go; /* belongs to the libraries, is private and not writable */
     unsigned long changed;
 } mapping;
 
@@ -132,7 +132,7 @@ static void keep(mappings *all, const mapping *m) {
     all->each[all->count++] = *m;
 }
 
-/* Are addresses written into its code when it is loaded? */
+/* Does the loader write relocations into its code? */
 static bool is_relocated_in_place(const struct dl_phdr_info *info) {
     for (int i = 0; i < info->dlpi_phnum; i++) {
         if (info->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
@@ -144,7 +144,7 @@ static bool is_relocated_in_place(const struct dl_phdr_info *info) {
     return false;
 }
 
-/* Of a loaded library, what nobody ever writes. */
+/* Trims the segments of a loaded library that are never written. */
 static int drop(struct dl_phdr_info *info, size_t size, void *user) {
     const mappings *all = user;
     if (is_relocated_in_place(info)) return 0;
@@ -163,7 +163,7 @@ static int drop(struct dl_phdr_info *info, size_t size, void *user) {
     return 0;
 }
 
-/* Up to the slash before a file's name; 0 for a path without one. */
+/* Length of the folder part of a path, without the slash; 0 if there is none. */
 static size_t folder_of(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? (size_t)(slash - path) + 1 : 0;
@@ -176,16 +176,16 @@ static bool is_library(const char *path, const char *given, bool alone) {
            strstr(path + length, ".so");
 }
 
-/* A line of a mapping's beginning is "from-to rwxp offset device inode  path", those after it "Name: number
- * kB". Pages that were written to, as tables of addresses are before they become read-only, count as
- * anonymous, or swapped out; they would be lost. Another thread may load and unload libraries meanwhile: one
- * that is being loaded is mapped read-only as a whole at first. So only what the loader lists goes, and of
- * that what it never writes; while it tells, nothing is unmapped. */
+/* Reads /proc/self/smaps, where a mapping is "from-to rwxp offset device inode  path" followed by "Name:
+ * number kB" lines. Pages that were modified (relocated tables, before they become read-only) count as
+ * anonymous or swapped; dropping them would lose data. Another thread may load or unload a library at the
+ * same time, and a library being loaded is at first mapped read-only as a whole. Therefore only segments that
+ * the loader lists and never writes are dropped; while it lists them, nothing is unmapped. */
 void os_library_trim(const char *path) {
     FILE *file = fopen("/proc/self/smaps", "re");
     char line[OS_PATH_SIZE + 128], libc[OS_PATH_SIZE];
     char *real = realpath(path, NULL), *everybodys = NULL;
-    if (os_library_of(stdin, libc)) everybodys = realpath(libc, NULL); /* stdin is the C library's */
+    if (os_library_of(stdin, libc)) everybodys = realpath(libc, NULL); /* stdin is in the C library */
     const bool alone = real && everybodys && folder_of(real) == folder_of(everybodys) &&
                        !strncmp(real, everybodys, folder_of(real));
     mappings all = {0};

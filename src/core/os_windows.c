@@ -1,5 +1,4 @@
-/* What os.h declares, on Windows. A slim reader/writer lock serves as mutex too: a word, nothing to destroy.
- */
+/* os.h on Windows. Mutexes are slim reader/writer locks too: one word, and nothing to destroy. */
 #if defined(_WIN32)
 #include "core/os.h"
 
@@ -41,7 +40,7 @@ void os_once_call(os_once *once, void (*function)(void)) {
     InitOnceExecuteOnce((INIT_ONCE *)once, run_once, &call, NULL);
 }
 
-/* A fiber's values are its thread's where nobody makes fibers; unlike TlsAlloc's they have a destructor. */
+/* Fiber-local storage, because unlike TlsAlloc it has destructors. Without fibers it is thread-local. */
 bool os_key_create(os_key *key, void (*destroy)(void *value)) {
     *key = FlsAlloc((PFLS_CALLBACK_FUNCTION)destroy);
     return *key != FLS_OUT_OF_INDEXES;
@@ -57,7 +56,7 @@ uint64_t os_clock(void) {
     return t / f * 1000000000u + t % f * 1000000000u / f;
 }
 
-/* Units of 100 ns since 1970, from those since 1601. */
+/* Converts 100 ns units since 1601 to units since 1970. */
 static uint64_t since_1970(FILETIME time) {
     uint64_t units = (uint64_t)time.dwHighDateTime << 32 | time.dwLowDateTime;
     return units - 116444736000000000u;
@@ -148,7 +147,7 @@ bool os_cache_folder(char path[OS_PATH_SIZE]) {
     return local && *local && snprintf(path, OS_PATH_SIZE, "%s", local) < OS_PATH_SIZE;
 }
 
-/* A library named with its folder finds those that it needs there; only backslashes may be in that name. */
+/* Given by its full path, a library finds its dependencies in its own folder; the path needs backslashes. */
 void *os_library_open(const char *path) {
     char name[OS_PATH_SIZE];
     if (snprintf(name, sizeof name, "%s", path) >= (int)sizeof name) return NULL;
@@ -169,7 +168,7 @@ bool os_memory_read(const char *root, os_memory *memory) {
     MEMORYSTATUSEX status = {.dwLength = sizeof status};
     if (!GlobalMemoryStatusEx(&status)) return false;
     *memory = (os_memory){status.ullTotalPhys, status.ullAvailPhys, 0, OS_UNLIMITED, OS_UNLIMITED};
-    /* What can be committed beyond the memory that is free lies in the page file. */
+    /* Commit capacity beyond the free memory is in the page file. */
     if (status.ullAvailPageFile > status.ullAvailPhys)
         memory->swap = status.ullAvailPageFile - status.ullAvailPhys;
     JOBOBJECT_EXTENDED_LIMIT_INFORMATION job;
@@ -179,7 +178,7 @@ bool os_memory_read(const char *root, os_memory *memory) {
     if (flags & JOB_OBJECT_LIMIT_JOB_MEMORY) memory->limit = job.JobMemoryLimit;
     if (flags & JOB_OBJECT_LIMIT_PROCESS_MEMORY && job.ProcessMemoryLimit < memory->limit)
         memory->limit = job.ProcessMemoryLimit;
-    /* A job doesn't tell what it uses now; this process's part is known to be used. */
+    /* A job does not report its current use, so count this process's use only. */
     PROCESS_MEMORY_COUNTERS own = {.cb = sizeof own};
     if (memory->limit == OS_UNLIMITED || !K32GetProcessMemoryInfo(GetCurrentProcess(), &own, sizeof own))
         return true;

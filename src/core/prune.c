@@ -1,3 +1,5 @@
+/* Dead function removal by reachability over words (prune.h): everything outside functions is kept; a
+ * function is kept if a kept part names it, repeated until nothing changes. */
 #include "core/prune.h"
 
 #include <ctype.h>
@@ -10,13 +12,13 @@ typedef struct span {
     const char *begin, *end;
 } span;
 
-/* A function, or all between two. */
+/* A function, or the text between two. */
 typedef struct piece {
-    span text, name; /* no name: it stays in any case */
+    span text, name; /* without a name it is always kept */
     bool kept;
 } piece;
 
-/* The words that were seen in what stays: open addressing, at most half full. */
+/* Words of the kept text: a hash set with open addressing, at most half full. */
 typedef struct word_set {
     span *slot;
     size_t mask;
@@ -42,7 +44,7 @@ static span *find_word(const word_set *set, span word) {
 
 static bool has_word(const word_set *set, span word) { return find_word(set, word)->begin != NULL; }
 
-/* Adds the words of a text, less those in comments. There is room: the set was made for all words. */
+/* Adds the words of a text outside comments. The set was sized for all words, so it never fills up. */
 static void add_words(word_set *set, span s) {
     for (const char *c = s.begin; c < s.end;) {
         if (c[0] == '/' && c + 1 < s.end && c[1] == '*') {
@@ -62,13 +64,13 @@ static void add_words(word_set *set, span s) {
     }
 }
 
-/* The end of the line that begins at `c`. */
+/* The end of the line that starts at `c`, behind its newline. */
 static const char *line_end(const char *c, const char *end) {
     const char *newline = memchr(c, '\n', (size_t)(end - c));
     return newline ? newline + 1 : end;
 }
 
-/* The function that begins at `c`, if there is one whose end is clear. */
+/* Reads the function that starts at `c`; false if there is none, or its end is not recognizable. */
 static bool read_function(const char *c, const char *end, piece *p) {
     const char *line = line_end(c, end), *last = line;
     *p = (piece){.text = {c, line}};
@@ -93,7 +95,7 @@ static bool read_function(const char *c, const char *end, piece *p) {
     return false;
 }
 
-/* Is the name made of a prefix that ends in an underscore and the rest, both words of what stays? */
+/* Is the name a prefix ending in an underscore plus a rest, both of them words of the kept text? */
 static bool is_pasted(const word_set *set, span name) {
     for (const char *c = name.begin; c + 1 < name.end; c++)
         if (*c == '_' && has_word(set, (span){name.begin, c + 1}) && has_word(set, (span){c + 1, name.end}))
@@ -101,7 +103,7 @@ static bool is_pasted(const word_set *set, span name) {
     return false;
 }
 
-/* Does a word end in an underscore and `name`? */
+/* Does a word of the kept text end in "_" followed by `name`? */
 static bool is_suffix(const word_set *set, span name) {
     for (size_t i = 0; i <= set->mask; i++) {
         span word = set->slot[i];
@@ -117,7 +119,7 @@ static bool is_wanted(const word_set *set, const piece *p) {
     return begins_with(p->text, "XPU_PLAIN(") ? is_suffix(set, p->name) : is_pasted(set, p->name);
 }
 
-/* How many pieces there are, which go into `pieces` if it isn't NULL. */
+/* Splits the source; returns the number of pieces, and writes them to `pieces` unless it is NULL. */
 static size_t split(span source, piece *pieces) {
     size_t count = 0;
     const char *rest = source.begin; /* since the last function */

@@ -1,9 +1,10 @@
+/* The thread-local error text behind xpu_last_error (status.h). */
 #include "core/status.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Long enough for what a person reads; a build log that is longer keeps its beginning. */
+/* Longer texts, such as build logs, are truncated at the end. */
 #define TEXT_SIZE 8192
 static _Thread_local char last[TEXT_SIZE];
 

@@ -1,4 +1,5 @@
-/* Recording failures: the text that xpu_last_error() gives. */
+/* Error reporting: writes the text that xpu_last_error() returns. The text is thread-local and stays until
+ * the thread's next failure. */
 #ifndef CORE_STATUS_H
 #define CORE_STATUS_H
 
@@ -7,15 +8,15 @@
 #include "core/text.h"
 #include "xpu/status.h"
 
-/* Records the calling thread's error text and returns `status`. */
+/* Sets the calling thread's error text and returns `status`. */
 xpu_status xpu_fail(xpu_status status, const char *format, ...) TEXT_PRINTF(2, 3);
 xpu_status xpu_fail_v(xpu_status status, const char *format, va_list args);
 
-/* Puts more words behind the calling thread's error text. */
+/* Appends to the calling thread's error text. */
 void xpu_fail_add(const char *format, ...) TEXT_PRINTF(1, 2);
 
-/* Returns XPU_ERROR_INVALID_ARGUMENT from the enclosing function when `condition` holds; the rest says
- * what is wrong, printf-like. */
+/* Returns XPU_ERROR_INVALID_ARGUMENT from the enclosing function if `condition` holds. The other arguments
+ * are the error text, in printf format. */
 #define XPU_REJECT_IF(condition, ...)                                                                        \
     do {                                                                                                     \
         if (condition) {                                                                                     \

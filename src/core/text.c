@@ -1,3 +1,4 @@
+/* Growing text (text.h); the room doubles. */
 #include "core/text.h"
 
 #include <stdarg.h>

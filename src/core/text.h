@@ -1,11 +1,13 @@
-/* A growing text. A failed append leaves it `failed`, and everything after is a no-op: check once. */
+/* A growing text, zero-initialized by its owner, who frees it with text_free. If an append runs out of
+ * memory, the text is marked `failed` and later appends do nothing, so one check at the end is enough. Not
+ * thread-safe. */
 #ifndef CORE_TEXT_H
 #define CORE_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A function whose argument number `format` is printf's, its values from number `first` on. */
+/* Marks a function whose argument `format` is a printf format, with its values from argument `first` on. */
 #if defined(__MINGW32__)
 #define TEXT_PRINTF(format, first) __attribute__((__format__(gnu_printf, format, first)))
 #else

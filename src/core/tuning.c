@@ -1,3 +1,4 @@
+/* Storage of tuning values, and OPENXPU_TUNING (tuning.h). Measured values are loaded by runtime/tuning.c. */
 #include "core/tuning.h"
 
 #include <ctype.h>
@@ -9,8 +10,8 @@
 
 #define NEVER (INT64_C(1) << 62)
 
-/* The table has Intel's processors in a column of their own, for it is their library that PyTorch multiplies
- * with. */
+/* Intel CPUs have their own column, because there PyTorch uses Intel's BLAS (MKL), which shifts the
+ * thresholds. */
 typedef struct line {
     tuning_line shown;
     int64_t on_intel;
@@ -41,7 +42,7 @@ _Atomic int64_t tuning_rates[TUNING_DEVICES][TUNING_RATES];
 static char rate_names[TUNING_RATES][48];
 _Atomic uint32_t tuning_changes;
 
-/* Whence a value is, and what it goes back to. */
+/* Where a value came from, and what tuning_reset restores. */
 typedef struct origin {
     _Atomic char source, source_before;
     _Atomic int64_t before;
@@ -132,7 +133,7 @@ static xpu_status pin(const char *given) {
         if (name == length || end != at + length || end == at + name + 1)
             return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "OPENXPU_TUNING: \"%.*s\" is not name=number",
                             (int)length, at);
-        for (int device = 0; device < TUNING_DEVICES; device++) { /* and all classes */
+        for (int device = 0; device < TUNING_DEVICES; device++) { /* covers all classes, too */
             const tuning_place place = {device % TUNING_CLASSES, device};
             if (tuning_set(place, number, value, TUNING_PINNED) != XPU_SUCCESS) {
                 xpu_fail_add(", in OPENXPU_TUNING");

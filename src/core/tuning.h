@@ -1,6 +1,7 @@
-/* The choices of tuning.def, as they stand in this process: the table's, those that were measured on this
- * machine, or those that OPENXPU_TUNING pins; and, the same way, the measured rates of the tiles in
- * matrix.def. They decide speed alone. */
+/* Tuning values of this process: the thresholds of tuning.def, and the measured rates of the tiles in
+ * matrix.def. A value comes from the table, from measurements on this machine, from OPENXPU_TUNING (pinned),
+ * or from xpu_tuning_set. Values affect speed only, never results. They are atomic: any thread may read them
+ * at any time. Writers must be serialized by the caller. */
 #ifndef CORE_TUNING_H
 #define CORE_TUNING_H
 
@@ -29,13 +30,13 @@ typedef struct tuning_line {
 
 extern _Atomic int64_t tuning_values[TUNING_CLASSES][TUNE_COUNT];
 
-/* TUNED(host, PARALLEL_FROM): the value for host devices, or for others. */
+/* TUNED(host, PARALLEL_FROM): the value for host devices (host != 0) or for all others. */
 #define TUNED(host, name)                                                                                    \
     atomic_load_explicit(&tuning_values[(host) ? TUNING_HOST : TUNING_GPU][TUNE_##name], memory_order_relaxed)
 
-/* What each tile reached on a device, in multiply-adds a microsecond and compute unit, with products of these
- * operands, 0 to 2 of which lie along k; 0 where nobody has measured it. Their numbers follow those of the
- * choices. */
+/* The measured rate of each tile on a device, in multiply-adds per microsecond and compute unit, by operand
+ * dtype and number of K-major operands (0 to 2); 0 if not measured. Their indices follow those of the
+ * thresholds. */
 typedef enum rate_operand { RATE_HALF, RATE_INT8, RATE_FLOAT32, RATE_OPERANDS } rate_operand;
 enum {
     TUNING_TILES = 0
@@ -55,24 +56,25 @@ static inline int64_t tuning_rate(int device, int tile, rate_operand operand, in
     return atomic_load_explicit(&tuning_rates[device][number - TUNE_COUNT], memory_order_relaxed);
 }
 
-/* Grows when a value changes, so that what was worked out from them can be kept until then. */
+/* Incremented by each change, so that callers can cache what they derive from the values. */
 extern _Atomic uint32_t tuning_changes;
 
-/* Where a value is kept: choices by the device's class, rates by the device. */
+/* Where a value is stored: thresholds by device class, rates by device. */
 typedef struct tuning_place {
     int class, device;
 } tuning_place;
 
-/* Fills the values from the table and OPENXPU_TUNING=name=value,…; XPU_ERROR_INVALID_ARGUMENT with a text
- * that says what is wrong with it. Once, before any is read. */
+/* Initializes all values from the table and from OPENXPU_TUNING=name=value,…. Call it once, before any value
+ * is read. XPU_ERROR_INVALID_ARGUMENT if the variable is malformed. */
 xpu_status tuning_init(void);
 
 tuning_line tuning_line_of(int number);
-/* The number of a name, or -1. */
+/* The index of a name, or -1. */
 int tuning_named(const char *name, size_t length);
-/* Sets a value that is within its bounds; one that is pinned stays where it was only measured. */
+/* Sets a value; XPU_ERROR_INVALID_ARGUMENT outside its bounds. A measurement does not override a pinned
+ * value. */
 xpu_status tuning_set(tuning_place place, int number, int64_t value, enum tuning_source source);
-/* Takes back what TUNING_SET has set: the value, and its source, are those of before. */
+/* Undoes TUNING_SET: restores the previous value and its source. */
 void tuning_reset(tuning_place place, int number);
 int64_t tuning_value(tuning_place place, int number);
 enum tuning_source tuning_source_of(tuning_place place, int number);

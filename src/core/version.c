@@ -1,4 +1,4 @@
-/* The version, as xpu/version.h has it when the library is compiled. */
+/* The library's version: xpu/version.h at the time of compilation. */
 #include "xpu/version.h"
 
 int xpu_version(void) { return XPU_VERSION; }

@@ -1,3 +1,4 @@
+/* Poisoning of new memory (poison.h); the environment is read once. */
 #include "runtime/poison.h"
 
 #include <stdatomic.h>

@@ -28,7 +28,7 @@ static inline void range_insert(range_node **root, range_node *node) {
     range_node **at = root;
     while (*at && range_priority(*at) >= range_priority(node))
         at = range_before(node, *at) ? &(*at)->left : &(*at)->right;
-    /* The subtree found is split by `node`, which takes its place. */
+    /* `node` replaces the subtree found, which is split into its two children. */
     range_node *rest = *at, **left = &node->left, **right = &node->right;
     *at = node;
     while (rest) {

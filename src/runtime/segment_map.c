@@ -1,3 +1,5 @@
+/* The segment map (segment_map.h): a three-level radix table. Owners are atomic words, because two segments
+ * of different devices, with different locks, may share a granule. */
 #include "runtime/segment_map.h"
 
 #include <stdatomic.h>

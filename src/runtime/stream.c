@@ -230,7 +230,7 @@ xpu_status xpu_stream_synchronize(xpu_stream *stream) {
     return fault_check(stream->device, watched);
 }
 
-/* How far the marker has come; releases it when it is done. */
+/* XPU_NOT_READY while the marker is pending; otherwise releases it and sets it to NULL. */
 static xpu_status ask_marker(const cl_device *device, cl_event *marker) {
     cl_int state = CL_COMPLETE;
     CL_TRY(device, device->api->clGetEventInfo(*marker, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state,
