@@ -1,4 +1,4 @@
-"""Compare two builds of a kernel, openxpu's and one with the optimizer disabled, in processes that may crash."""
+"""Compare two builds of a kernel, one with the optimizer disabled, in processes that may crash."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 REFERENCE = "-cl-opt-disable"
-# Relative to the largest number in the array: an operation's rounding differs by a bit or two, and after cancellation
-# that is large beside a small result.
+# Relative to the largest value in the array. Rounding differs by a bit or two per operation, which after
+# cancellation is large relative to a small result.
 TOLERANCE = {"f64": 1e-12, "f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
 
 
 def differing(built: np.ndarray, wanted: np.ndarray, error: float | np.ndarray) -> np.ndarray:
-    """Return for each element whether two builds differ: integers by any amount, floats by more than ``error``."""
+    """Return, per element, whether two builds differ: integers at all, floats by more than ``error``."""
     if not np.issubdtype(wanted.dtype, np.floating):
         return built != wanted
     with np.errstate(all="ignore"):
@@ -32,11 +32,10 @@ def largest(numbers: np.ndarray) -> float:
 def supervise(
     command: Sequence[str], first: int, count: int, environment: Mapping[str, str], quiet: bool = False
 ) -> tuple[int, int, list[str]]:
-    """Run ``command FIRST COUNT``; after a crash, start it again behind the piece of work that crashed.
-
-    The command prints ``begin NUMBER NAME`` before each piece of work and its result on one line after it, and
-    ``reference`` before it runs an unoptimized build. Returns how many pieces were compared and skipped, and what
-    was found; findings are printed as they come unless ``quiet``.
+    """Run ``command FIRST COUNT``; if it crashes, restart it after the work item that crashed.
+    Before each work item, the command prints ``begin NUMBER NAME``; after it, the result on one line. Before
+    it runs an unoptimized build, it prints ``reference``. Returns how many items were compared and how many
+    were skipped, and the findings. Findings are printed as they arrive unless ``quiet``.
     """
     compared, skipped, found = 0, 0, []
     while count > 0:
@@ -52,7 +51,7 @@ def supervise(
             re.MULTILINE,
         )
         for _, name, has_run, result in begun:
-            # Intel's compiler crashes on some programs with the optimizer disabled: nothing to compare with
+            # Intel's compiler crashes on some programs with the optimizer disabled, so there is no reference
             lost = result == "skipped" or bool(has_run and not result)
             compared += not lost
             skipped += lost

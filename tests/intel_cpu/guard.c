@@ -1,6 +1,6 @@
-/* An allocator whose larger blocks end where the next page can't be touched, to be preloaded: who writes or reads
- * beyond its memory ends there and then, by SIGSEGV, or by SIGILL when it gives back a block whose last bytes, between
- * its end and the page's, have changed. Intel's CPU compiler does, now and then.
+/* A guard-page allocator, to be preloaded. Larger blocks end at an inaccessible page, so an access beyond the block
+ * raises SIGSEGV at once. Freeing a block raises SIGILL if the padding between its end and the page has changed. It
+ * finds the out-of-bounds accesses that Intel's CPU compiler makes occasionally.
  *
  *     cc -O2 -shared -fPIC tests/intel_cpu/guard.c -o guard.so && LD_PRELOAD=$PWD/guard.so OPENXPU_CACHE=0 PROGRAM
  */
@@ -19,11 +19,11 @@ extern void __libc_free(void *);
 
 enum { PAGE = 4096, LEAST = 1024, MOST = 64 << 20, BLOCKS = 1 << 20, UNTOUCHED = 0xa5 };
 
-/* Open addressing. A place that was used holds GONE, which doesn't end a search. */
+/* Open addressing. A deleted entry holds GONE, which does not end a search. */
 enum { NEVER, GONE };
 typedef struct block {
     uintptr_t begin;
-    size_t size, pages; /* bytes; pages: without the one that can't be touched */
+    size_t size, pages; /* bytes; `pages` excludes the inaccessible page */
     char *mapping;
 } block;
 static block blocks[BLOCKS];
@@ -37,7 +37,7 @@ static void unlock(void) { atomic_flag_clear(&busy); }
 
 static size_t place_of(uintptr_t begin) { return (begin >> 4) * 0x9e3779b97f4a7c15u >> 44; }
 
-/* Under the lock; NULL: not a block of this allocator. */
+/* The caller holds the lock. NULL: not a block of this allocator. */
 static block *find(const void *begin) {
     for (size_t i = place_of((uintptr_t)begin); blocks[i].begin != NEVER; i = (i + 1) % BLOCKS)
         if (blocks[i].begin == (uintptr_t)begin) return &blocks[i];
@@ -51,7 +51,7 @@ static void *guarded(size_t alignment, size_t size) {
     char *mapping = mmap(NULL, pages + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapping == MAP_FAILED) return NULL;
     lock();
-    if (count > BLOCKS / 2 || mprotect(mapping + pages, PAGE, PROT_NONE)) { /* the kernel allows so many mappings */
+    if (count > BLOCKS / 2 || mprotect(mapping + pages, PAGE, PROT_NONE)) { /* the kernel limits mappings */
         unlock();
         munmap(mapping, pages + PAGE);
         return NULL;

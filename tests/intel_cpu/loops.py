@@ -2,25 +2,28 @@
 
     python tests/intel_cpu/loops.py [--kernels COUNT] [--first SEED] [--jobs N] [--without MEND]
 
-Each kernel is a small random Triton program for the CPU from ``tests/tile/random_choices.py``: uniform and varying
-loads, selects and masks, sums and other reductions, loops of all lengths, all types. It is built twice, as openxpu
-builds it and with the optimizer disabled, and both builds run on the same data. A kernel is a finding if the two
-results differ and the optimized one also differs from NumPy's; the unoptimized build has faults of its own.
+Each kernel is a small random Triton program for the CPU from ``tests/tile/random_choices.py``: uniform and
+varying loads, selects and masks, sums and other reductions, loops of all lengths, all types. It is built
+twice, as openxpu builds it and with the optimizer disabled, and both builds run on the same data. A kernel is
+a finding if the two results differ and the optimized one also differs from NumPy's; the unoptimized build can
+be wrong too.
 
-A build has a high fixed cost, so up to 100 kernels share one OpenCL program. If the compiler or a kernel crashes, the
-kernels of that group are run again one by one, which names the seed; the search then continues with the next group.
-Crashes that docs/known-issues.md lists (``KNOWN_CRASHES``) are counted but are no findings.
+A build has a high fixed cost, so up to 100 kernels share one OpenCL program. If the compiler or a kernel
+crashes, the kernels of that group are run again one by one, which names the seed; the search then continues
+with the next group. Crashes that docs/known-issues.md lists (``KNOWN_CRASHES``) are counted, but are not
+findings.
 
-``--without MEND`` removes one of the workarounds from the generated OpenCL C. Some kernels in a hundred must then be
-wrong, or the generator does not cover that fault:
+``--without MEND`` removes one of the workarounds from the generated OpenCL C. Some kernels in a hundred must
+then be wrong, or the generator does not cover that fault:
 
 - ``meet``: the subgroup barrier that keeps a loop from being unswitched;
 - ``hints``: that barrier and the limit on unrolling;
-- ``counts``: that barrier, and loops that count iterations instead of elements; unrolling, which hides this fault, is
+- ``counts``: that barrier, and loops that count iterations instead of elements; unrolling, which hides this
+fault, is
   disabled.
 
-libxpu also disables loop unswitching in the driver (``CL_CONFIG_LLVM_OPTIONS``). This script does not, because the
-generated code must be right without it.
+libxpu also disables loop unswitching in the driver (``CL_CONFIG_LLVM_OPTIONS``). This script does not,
+because the generated code must be correct without it.
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ from random_programs import Generator
 from random_values import BITS, GRID, Program, Value, stored_values
 from test_corpus import interpret, run
 
-GROUP = 100  # seeds; those whose sources begin alike become one OpenCL program
-CHUNK = 4  # groups that one process runs
+GROUP = 100  # seeds; kernels whose sources start with the same declarations share one OpenCL program
+CHUNK = 4  # groups per process
 KNOWN_CRASHES = {11580}  # seeds; docs/known-issues.md describes each
 WORKER = [sys.executable, __file__, "--work"]
 PARTS = {
@@ -110,7 +113,7 @@ class Built(run.Kernel):
 
 
 class Member(NamedTuple):
-    """A kernel of a joined program."""
+    """A kernel of a merged program."""
 
     seed: int
     program: Program
@@ -119,7 +122,7 @@ class Member(NamedTuple):
 
 
 def joined(first: int, count: int, mend: str, parts: tuple[str, ...]) -> list[tuple[str, list[Member]]]:
-    """Generate kernels; join those that need the same declarations and build options into one source."""
+    """Generate kernels; merge those with the same declarations and build options into one source."""
     sources: dict[str, list[str]] = defaultdict(list)
     members: dict[str, list[Member]] = defaultdict(list)
     for seed in range(first, first + count):
@@ -137,14 +140,14 @@ def joined(first: int, count: int, mend: str, parts: tuple[str, ...]) -> list[tu
 
 
 def result(member: Member, source: str, options: str) -> list[np.ndarray]:
-    """Run a kernel and return its output arrays, as stored."""
+    """Run a kernel; return its output arrays in their stored form."""
     arguments = [a.copy() if isinstance(a, np.ndarray) else a for a in member.program.arguments]
     Built(member.compiled, source, member.name, options)((GRID,), *arguments)
     return [arguments[o.parameter] for o in member.program.outputs]
 
 
 def difference(program: Program, built: list[np.ndarray], wanted: list[np.ndarray]) -> str | None:
-    """Describe where two results differ by more than rounding, None if nowhere."""
+    """Describe where two results differ by more than rounding; None if they agree."""
     for output, b, w in zip(program.outputs, built, wanted, strict=True):
         if np.array_equal(b.view(np.uint8), w.view(np.uint8)):
             continue
@@ -178,7 +181,7 @@ def findings(
     for source, members in joined(first, count, mend, parts):
         for member in members:
             built = result(member, source, "")
-            if count == 1:  # tells `supervise` that a crash from here on is the unoptimized build's
+            if count == 1:  # tells `supervise` that a later crash comes from the unoptimized build
                 print("reference", flush=True)
             reference = result(member, source, REFERENCE)
             compared += 1
@@ -190,9 +193,8 @@ def findings(
 
 
 def work(mend: str, size: int, first: int, end: int, group: int, groups: int) -> None:
-    """Run groups ``group`` to ``group + groups - 1`` of the seeds ``first`` to ``end - 1``, ``size`` seeds each.
-
-    Prints what ``supervise`` reads: a line before each group, and one after it.
+    """Run groups ``group`` to ``group + groups - 1`` of seeds ``first`` to ``end - 1``, ``size`` seeds each.
+    Prints the lines that ``supervise`` parses: one before and one after each group.
     """
     for number in range(group, group + groups):
         start = first + number * size
@@ -207,11 +209,11 @@ def work(mend: str, size: int, first: int, end: int, group: int, groups: int) ->
 
 class Sum(NamedTuple):
     """The results of a range of seeds.
-
     Attributes
     ----------
     compared, skipped
-        Numbers of kernels; skipped are those whose unoptimized build crashes. Those that crash are in neither.
+        Numbers of kernels. A kernel is skipped if its unoptimized build crashes. Other crashing kernels count
+        in neither.
     crashes
         Known crashes.
     found
@@ -225,7 +227,7 @@ class Sum(NamedTuple):
 
 
 def search(mend: str, first: int, end: int) -> Sum:
-    """Run a range of seeds in other processes, which may crash."""
+    """Run a range of seeds in child processes, which may crash."""
     environment = {"OPENXPU_CACHE": "0", "CL_CONFIG_LLVM_OPTIONS": ""}
 
     def supervised(size: int, first: int, end: int) -> tuple[int, int, list[str]]:
@@ -252,7 +254,7 @@ def search(mend: str, first: int, end: int) -> Sum:
 
 
 def main() -> int:
-    """Share the work among processes; print the totals."""
+    """Distribute the seeds over processes; print the totals."""
     if sys.argv[1:2] == ["--work"]:
         mend, *numbers = sys.argv[2:]
         work(mend.strip("-"), *map(int, numbers))

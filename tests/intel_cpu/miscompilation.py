@@ -1,15 +1,16 @@
-"""Hunt for wrong code from Intel's CPU compiler: each kernel built with its optimizer and without computes the same.
-
+"""Search for wrong code from Intel's CPU compiler: compare each kernel built with and without optimizer.
     python tests/intel_cpu/miscompilation.py [--corpus EVERY] [--programs COUNT] [--first SEED] [--jobs N]
 
-builds every EVERYth module of Triton's corpus and COUNT random programs for the processor, both as openxpu does
-and with ``-cl-opt-disable``, runs both on the same random data and prints what differs. Integers are compared bit
-by bit. So are floats, but those that differ may lie as far apart as two correct builds put them: the optimizer
-contracts ``a * b + c``, and takes other versions of ``exp`` and its like for whole vectors. The build that is not
-optimized has faults of its own (atomics of few elements run twice): where a random program's two builds differ and
-the optimized one computes what NumPy does, it is no finding.
+The script builds every EVERYth module of Triton's corpus and COUNT random programs for the CPU, both as
+openxpu does and with ``-cl-opt-disable``. It runs both builds on the same random data and prints the
+differences.
 
-Kernels run in processes of their own: one that crashes is a finding too, unless it is the one not optimized.
+Integers must be equal bit by bit. Floats may differ as far as two correct builds can: the optimizer contracts
+``a * b + c`` and uses other versions of functions such as ``exp`` for whole vectors. The unoptimized build
+can be wrong too (atomics on few elements run twice). A difference in a random program is therefore not a
+finding if the optimized build agrees with NumPy.
+
+Each kernel runs in a child process. A crash is a finding too, unless the unoptimized build crashes.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from random_programs import Generator
 from random_values import BITS, GRID, stored_values
 from test_corpus import run
 
-CHUNK = 40  # kernels of a process
+CHUNK = 40  # kernels per process
 
 
 class Case(NamedTuple):
-    """A module, where it runs, and what is written: parameters, their elements and how far floats may differ."""
+    """A module, its grid, and its outputs: parameters, element types and the float error allowed."""
 
     name: str
     text: str
@@ -48,7 +49,7 @@ class Case(NamedTuple):
 
 
 def of_corpus(name: str, text: str) -> Case | None:
-    """Take a module of the corpus; None if random data send it out of its buffers."""
+    """Load a module of the corpus; None if random data makes it access memory out of bounds."""
     data = test_corpus.arguments(text)
     grid = (2, 2, 1) if "get_program_id y" in text else (3, 1, 1)
     try:
@@ -60,19 +61,19 @@ def of_corpus(name: str, text: str) -> Case | None:
 
 
 def of_seed(seed: int) -> Case:
-    """Make a random program."""
+    """Generate a random program."""
     program = Generator(seed).program()
     outputs = [(o.parameter, o.element, 4 * o.error) for o in program.outputs]
     return Case(f"seed {seed}", program.text, (GRID, 1, 1), program.arguments, outputs, seed)
 
 
 def numbers(array: np.ndarray, element: str) -> np.ndarray:
-    """Decode an array as it lies in memory."""
+    """Decode an array from its stored form."""
     return stored_values(array, element).astype(np.float64 if element not in BITS else array.dtype)
 
 
 def difference(case: Case) -> str | None:
-    """Run both builds; say where they differ. Empty: the kernel needs more than the device has."""
+    """Run both builds and describe their differences; empty if the device lacks a required feature."""
     results = []
     for options in ("", REFERENCE):
         if options:
@@ -104,14 +105,14 @@ def difference(case: Case) -> str | None:
 
 
 def is_right(case: Case) -> bool:
-    """Tell whether the optimized build of a random program computes what NumPy does."""
+    """Return whether the optimized build of a random program agrees with NumPy."""
     if case.seed is None:
         return False
     return not test_differential.difference(replace(Generator(case.seed).program(), target="cpu"))
 
 
 def cases(what: str, first: int, count: int, every: int) -> Iterator[tuple[str, Case | None]]:
-    """Make the cases of a range of the corpus or of seeds."""
+    """Yield the cases of a range of the corpus or of seeds."""
     if what == "programs":
         for seed in range(first, first + count):
             yield f"seed {seed}", of_seed(seed)
@@ -122,7 +123,7 @@ def cases(what: str, first: int, count: int, every: int) -> Iterator[tuple[str, 
 
 
 def work(what: str, first: int, count: int, every: int) -> None:
-    """Run a range; print a line before each kernel and one after it."""
+    """Run a range; print one line before and one after each kernel."""
     for i, (name, case) in enumerate(cases(what, first, count, every)):
         print(f"begin {first + i} {name}", flush=True)
         try:
@@ -136,12 +137,12 @@ def work(what: str, first: int, count: int, every: int) -> None:
 
 
 def supervised(what: str, first: int, count: int, every: int) -> tuple[str, tuple[int, int, list[str]]]:
-    """Run a range in other processes."""
+    """Run a range in child processes."""
     return what, supervise([sys.executable, __file__, "--work", what, str(every)], first, count, {})
 
 
 def main() -> int:
-    """Share the work among processes; print a sum."""
+    """Distribute the work over processes; print the totals."""
     if sys.argv[1:2] == ["--work"]:
         every, first, count = map(int, sys.argv[3:])
         work(sys.argv[2], first, count, every)

@@ -1,4 +1,4 @@
-"""Calls of the op library for the hunt: PyTorch's samples, the same on views, and rows of all widths."""
+"""Calls of the op library for the miscompilation search: samples, views of them, rows of all widths."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, ReductionOpInfo, UnaryUfuncInfo
 from torch.utils._pytree import tree_leaves, tree_map
 
-SAMPLES = 4  # of an operator and dtype, from among its first MOST
+SAMPLES = 4  # per operator and dtype, out of its first MOST
 MOST = 100
-LARGEST = 50_000  # elements of a sample
+LARGEST = 50_000  # elements per sample
 WIDTHS = range(1, 68)
-# Around the sizes of tiles, of what work-groups hold in registers and of the pieces that they share.
+# Around the sizes of tiles, of a work-group's registers and of its shares of the work.
 EDGES = (100, 127, 128, 129, 250, 256, 257, 513, 1000, 1024, 1025, 2050, 4100)
 ROWS = 3
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 ALL = (*FLOATS, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool, torch.complex64, torch.complex128)  # fmt: skip
-# These give what lies in memory, or share what they are given.
+# These return uninitialized memory, or alias their arguments.
 UNWRITTEN = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
              "resize_", "resize_as_"}  # fmt: skip
 
 
 class Call(NamedTuple):
-    """A function and what it is called with, on the CPU; gradients are asked of the tensors that require them."""
+    """A function and its arguments, on the CPU; gradients are computed for arguments that require them."""
 
     name: str
     function: Callable[..., Any]
@@ -49,14 +49,14 @@ class Unit(NamedTuple):
 
 
 def random(dtype: torch.dtype, *shape: int, **limits: Any) -> torch.Tensor:
-    """Make a tensor of small numbers, so that sums stay exact enough and products don't overflow."""
+    """Make a tensor of small values, so that sums stay accurate and products do not overflow."""
     if not limits and dtype != torch.bool:
         limits = {"low": 0 if dtype == torch.uint8 else -4, "high": 5}
     return make_tensor(shape, dtype=dtype, device="cpu", **limits)
 
 
 def moved(value: Any, place: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Give ``value`` with its tensors put elsewhere."""
+    """Return ``value`` with ``place`` applied to its tensors."""
 
     def move(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -67,7 +67,7 @@ def moved(value: Any, place: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 
 def stepped(x: torch.Tensor) -> torch.Tensor:
-    """Lay a tensor out with a step of 2 in its last dimension, from the second element of its storage on."""
+    """Copy a tensor into a layout with stride 2 in the last dimension and storage offset 1."""
     if not x.dim() or x.layout != torch.strided:
         return x
     base = torch.zeros(*x.shape[:-1], 2 * x.shape[-1] + 1, dtype=x.dtype)
@@ -75,7 +75,7 @@ def stepped(x: torch.Tensor) -> torch.Tensor:
 
 
 def turned(x: torch.Tensor) -> torch.Tensor:
-    """Lay a tensor out with its dimensions in the reverse order, from the fourth element of its storage on."""
+    """Copy a tensor into a layout with reversed dimension order and storage offset 3."""
     if not x.dim() or x.layout != torch.strided:
         return x
     base = torch.zeros(x.numel() + 3, dtype=x.dtype)[3:].view(list(reversed(x.shape)))
@@ -94,18 +94,18 @@ def pointwise(info: Any, dtype: torch.dtype, n: int) -> Call:
 
 
 def reduction(info: Any, dtype: torch.dtype, n: int) -> Call:
-    """Reduce rows, columns or all."""
+    """Reduce rows, columns, or all elements."""
     x = random(dtype, 5, n)
     return Call("row", info.op, (x,), [{"dim": -1}, {"dim": 0}, {}][n % 3])
 
 
 def places(n: int, *shape: int) -> torch.Tensor:
-    """Make indices below n."""
+    """Make random indices below n."""
     return torch.randint(n, shape)
 
 
 def recurrent(function: Callable[..., Any], gates: int) -> Callable[[torch.dtype, int], tuple[Any, ...]]:
-    """Call a recurrent layer of n hidden numbers on 4 steps of 2 rows."""
+    """Call a recurrent layer of hidden size n on 4 steps of batch 2."""
 
     def arguments(t: torch.dtype, n: int) -> tuple[Any, ...]:
         def run(x: torch.Tensor, *rest: torch.Tensor) -> Any:
@@ -123,7 +123,7 @@ def recurrent(function: Callable[..., Any], gates: int) -> Callable[[torch.dtype
 def trained(
     kind: type[torch.optim.Optimizer], **options: Any
 ) -> Callable[[torch.dtype, int], tuple[Any, ...]]:
-    """Take two steps of an optimizer over three tensors."""
+    """Take two optimizer steps on three tensors."""
 
     def arguments(t: torch.dtype, n: int) -> tuple[Any, ...]:
         def train(*tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -140,11 +140,11 @@ def trained(
     return arguments
 
 
-# --- any shape: n is a seed ---
+# --- any shape; n is a seed ---
 
 
 def convolution(t: torch.dtype, n: int) -> tuple[Any, ...]:
-    """Convolve in 1 to 3 dimensions, or back, with any steps and groups, channels first or last."""
+    """Run a 1- to 3-D convolution or its transpose, with random strides, groups and memory format."""
     pick = Random(n)
     dims, groups = pick.choice((1, 2, 2, 3)), pick.choice((1, 1, 2, 3))
     each, out = pick.choice((1, 2, 5, 16, 33)), groups * pick.choice((1, 3, 8, 17, 40))
@@ -169,7 +169,7 @@ def convolution(t: torch.dtype, n: int) -> tuple[Any, ...]:
 
 
 def product(t: torch.dtype, n: int) -> tuple[Any, ...]:
-    """Multiply matrices of any sizes, transposed or not, with a summand."""
+    """Multiply matrices of random sizes and layouts, with or without a bias."""
     pick = Random(n)
     rows, depth, columns = (pick.choice((1, 2, 4, 7, 16, 31, 33, 64, 65, 100, 130)) for _ in range(3))
     batch = pick.choice((1, 1, 3))
@@ -181,10 +181,10 @@ def product(t: torch.dtype, n: int) -> tuple[Any, ...]:
 
 
 def attention(t: torch.dtype, n: int) -> tuple[Any, ...]:
-    """Attend, with or without a bias, a mask or an order."""
+    """Run attention, with or without a bias, a mask or causality."""
     pick = Random(n)
     queries, keys = (pick.choice((1, 5, 16, 63, 64, 65, 100, 130)) for _ in range(2))
-    depth, wide = pick.choice(((8, 8), (17, 30), (40, 9)))  # each pair in 16s: kernels of their own
+    depth, wide = pick.choice(((8, 8), (17, 30), (40, 9)))  # rounded up to 16, three kernels
     bias = [
         None,
         random(t, 1, 1, queries, keys),
@@ -196,7 +196,7 @@ def attention(t: torch.dtype, n: int) -> tuple[Any, ...]:
 
 
 def pool(t: torch.dtype, n: int) -> tuple[Any, ...]:
-    """Pool or resample a picture, channels first or last."""
+    """Pool or resample an image, in either memory format."""
     pick = Random(n)
     x = random(t, 2, pick.choice((1, 3, 16, 35)), pick.choice((5, 8, 17)), pick.choice((6, 7, 33)))
     if pick.random() < 0.5:
@@ -217,7 +217,7 @@ def pool(t: torch.dtype, n: int) -> tuple[Any, ...]:
     return functions[n % len(functions)], x
 
 
-# Functions of a width: what is called with what. What lies before the tensors depends on the width alone.
+# Functions by width, with their arguments. Everything before the tensors depends only on the width.
 SHAPED: dict[str, tuple[tuple[torch.dtype, ...], Callable[[torch.dtype, int], tuple[Any, ...]]]] = {
     "softmax": (FLOATS, lambda t, n: (lambda x: F.softmax(x, n % 2), random(t, ROWS, n))),
     "log_softmax": (FLOATS, lambda t, n: (lambda x: F.log_softmax(x, n % 2), random(t, ROWS, n))),
@@ -297,7 +297,7 @@ SHAPED: dict[str, tuple[tuple[torch.dtype, ...], Callable[[torch.dtype, int], tu
 }  # fmt: skip
 
 
-# Those that take the edges too: their work grows as the width.
+# Functions that also run at the edge widths; their work grows linearly with the width.
 LONG = set(
     """
     softmax log_softmax cumsum cumprod cummax logcumsumexp logsumexp sort flip roll cat pad copy where masked
@@ -308,7 +308,7 @@ LONG = set(
 
 
 def units() -> list[Unit]:
-    """List every operator of PyTorch's samples and every function of a width, with each dtype."""
+    """List every operator of PyTorch's samples and every function in ``SHAPED``, with each dtype."""
     infos = [
         i for i in op_db if not i.name.startswith(("_refs", "jiterator", "masked.", "signal.", "sparse."))
     ]
@@ -322,19 +322,19 @@ def units() -> list[Unit]:
 
 
 def with_gradients(value: Any, dtype: torch.dtype) -> Any:
-    """Ask for gradients of the tensors of this dtype."""
+    """Require gradients for the tensors of this dtype."""
     return moved(value, lambda x: x.requires_grad_() if x.dtype == dtype and dtype.is_floating_point else x)
 
 
 def row(unit: Unit, n: int) -> Call:
-    """Call a function of a width."""
+    """Make a call with rows of a given width."""
     function, *args = SHAPED[unit.name.removeprefix("rows of ")][1](unit.dtype, n)
     is_trained = getattr(function, "__name__", "") == "train"
     return Call("row", function, tuple(args if is_trained else with_gradients(args, unit.dtype)), {})
 
 
 def shaped(unit: Unit) -> Iterator[Call]:
-    """Call on rows of each width, as they lie and as a view."""
+    """Make calls for each width, with contiguous tensors and with views."""
     if unit.info is None:
         make = partial(row, unit)
     elif isinstance(unit.info, (UnaryUfuncInfo, BinaryUfuncInfo)):
@@ -353,7 +353,7 @@ def shaped(unit: Unit) -> Iterator[Call]:
 
 
 def sampled(unit: Unit) -> Iterator[Call]:
-    """Take a few of PyTorch's samples, as they are and with their tensors as views."""
+    """Choose a few of PyTorch's samples; use them unchanged and with their tensors as views."""
     info, dtype = unit.info, unit.dtype
     gradient = info.supports_autograd and dtype in info.supported_backward_dtypes("cpu")
     torch.manual_seed(zlib.crc32(unit.name.encode()))
@@ -373,7 +373,7 @@ def sampled(unit: Unit) -> Iterator[Call]:
 
 
 def calls(unit: Unit) -> Iterator[Call]:
-    """Make all calls of an operator, the same in every process."""
+    """Make all calls of a unit, the same in every process."""
     if unit.info is not None:
         yield from sampled(unit)
     yield from shaped(unit)

@@ -1,15 +1,16 @@
-"""Hunt for wrong code from Intel's CPU compiler in the op library: as ``miscompilation.py`` does for Triton's kernels.
-
+"""Search for wrong code from Intel's CPU compiler in the op library, as miscompilation.py does for Triton kernels.
     python tests/intel_cpu/operators.py [--every N] [--only PATTERN] [--folder FOLDER] [--jobs N]
 
-runs operators (operator_calls.py) in processes that build kernels with ``-cl-opt-disable`` and keep what comes out in
-the folder, then in processes that build them as ever, and prints what differs. What was done is not done again with
-the same folder. OPENXPU_VARIANT=ref and OPENXPU_POLICY=gpu in the environment choose other kernels.
+The script first runs operators (operator_calls.py) in processes that build kernels with ``-cl-opt-disable``
+and stores the results in the folder. It then runs them in processes with normal builds and prints the
+differences. Work that is already complete in the folder is not repeated. OPENXPU_VARIANT=ref and
+OPENXPU_POLICY=gpu in the environment select other kernels.
 
-Integers and numbers that were only moved are compared bit by bit. Other floats may differ by the rounding of an
-operation or two (builds.TOLERANCE): each of its own size; or, where the same operator in float64 on PyTorch's CPU
-device tells how wrong both are, by as much as the unoptimized build is wrong anywhere in the result (a sum of
-products that cancel has lost digits in both); where it doesn't, of the largest number in the result.
+Integers, and floats that were only moved, must be equal bit by bit. Other floats may differ by the rounding
+of an operation or two (builds.TOLERANCE), relative to each element. A second bound applies where that fails.
+If the operator runs in float64 on PyTorch's CPU device, an element may differ by as much as the largest error
+of the unoptimized build anywhere in the result (a sum with cancellation loses digits in both builds).
+Otherwise the bound is relative to the largest value of the result.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from builds import REFERENCE, TOLERANCE, differing, largest, supervise
 from operator_calls import Call, Unit, calls, moved, units
 from torch.utils._pytree import tree_leaves
 
-CHUNK = 300  # units of a process
+CHUNK = 300  # units per process
 NAMES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",
          torch.complex64: "f32", torch.complex128: "f64"}  # fmt: skip
 DOUBLE = {torch.complex64: torch.complex128, **dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64)}  # fmt: skip
@@ -40,7 +41,7 @@ Results = list[torch.Tensor] | str
 
 
 def on_xpu(x: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor with the whole of its storage: where it lies in it is kept."""
+    """Copy a tensor and its whole storage to xpu, keeping offset and strides."""
     if x.layout != torch.strided or x.is_conj() or x.is_neg():
         return x.detach().to("xpu").requires_grad_(x.requires_grad)
     storage = x.detach().as_strided((x.untyped_storage().nbytes() // x.element_size(),), (1,), 0)
@@ -49,18 +50,18 @@ def on_xpu(x: torch.Tensor) -> torch.Tensor:
 
 
 def in_double(x: torch.Tensor) -> torch.Tensor:
-    """Widen what is no integer."""
+    """Convert a floating-point tensor to float64 or complex128."""
     return x.detach().to(DOUBLE.get(x.dtype, x.dtype)).requires_grad_(x.requires_grad)
 
 
 def plain(x: torch.Tensor) -> torch.Tensor:
-    """Give the numbers, on the CPU."""
+    """Return the values on the CPU."""
     x = x.detach()
     return (x if x.layout == torch.strided else x.to_dense()).cpu().resolve_conj().resolve_neg().contiguous()
 
 
 def results(call: Call, place: Any) -> Results:
-    """Give what the call returns and its gradients, or the error that it ends with."""
+    """Return the results of a call and its gradients, or the error that it raises."""
     torch.manual_seed(1)
     try:
         with warnings.catch_warnings():
@@ -90,7 +91,7 @@ def results(call: Call, place: Any) -> Results:
 
 
 def bits(x: torch.Tensor) -> np.ndarray:
-    """Give each element as an integer, or two of them."""
+    """Return each element as one integer, or two for complex dtypes."""
     if x.is_complex():
         x = torch.view_as_real(x)
     if x.dtype == torch.bool or x.element_size() == 1:
@@ -100,14 +101,14 @@ def bits(x: torch.Tensor) -> np.ndarray:
 
 
 def numbers(x: torch.Tensor) -> np.ndarray:
-    """Give each element as float64, or two of them; integers as they are."""
+    """Return each element as one float64, or two for complex dtypes; integers unchanged."""
     if x.is_complex():
         x = torch.view_as_real(x)
     return (x.double() if x.is_floating_point() else x).reshape(-1).numpy()
 
 
 def is_moved(wanted: torch.Tensor, call: Call) -> bool:
-    """Tell whether all numbers of a result are some that the call was given, or 0."""
+    """Return whether all values of a result occur in the call's arguments or are 0."""
     given = [
         bits(plain(x))
         for x in tree_leaves((call.args, call.kwargs))
@@ -117,7 +118,7 @@ def is_moved(wanted: torch.Tensor, call: Call) -> bool:
 
 
 def difference(call: Call, built: Results, wanted: Results) -> str | None:
-    """Say where two builds' results differ."""
+    """Describe where the results of two builds differ."""
     if isinstance(built, str) or isinstance(wanted, str):
         return (
             None
@@ -156,7 +157,7 @@ def difference(call: Call, built: Results, wanted: Results) -> str | None:
 
 
 def checked(call: Call) -> int:
-    """Give a number that tells whether two processes call with the same."""
+    """Return a checksum that shows whether two processes make the same call."""
     sums = [
         zlib.crc32(bits(plain(x)).tobytes())
         for x in tree_leaves((call.args, call.kwargs))
@@ -166,12 +167,12 @@ def checked(call: Call) -> int:
 
 
 def name_of(unit: Unit) -> str:
-    """Name a unit; its file in the folder is called so."""
+    """Return the name of a unit, which is also the name of its file in the folder."""
     return re.sub(r"[^\w.]", "_", f"{unit.name}-{str(unit.dtype).removeprefix('torch.')}")
 
 
 def keep(unit: Unit, path: Path) -> str:
-    """Write down what a unit's calls give."""
+    """Store the results of a unit's calls."""
     kept = [(checked(call), results(call, on_xpu)) for call in calls(unit)]
     torch.save(kept, path.with_suffix(".new"))
     path.with_suffix(".new").rename(path)
@@ -179,7 +180,7 @@ def keep(unit: Unit, path: Path) -> str:
 
 
 def compare(unit: Unit, path: Path) -> str:
-    """Compare what a unit's calls give with what was written down."""
+    """Compare the results of a unit's calls with the stored ones."""
     if not path.exists():
         return "skipped"
     kept = torch.load(path)
@@ -197,7 +198,7 @@ def compare(unit: Unit, path: Path) -> str:
 
 
 def chosen(every: int, only: str) -> list[Unit]:
-    """Give every so manieth unit in whose name the pattern is found."""
+    """Return every Nth unit whose name matches the pattern."""
     return [u for u in units() if re.search(only, name_of(u))][::every]
 
 
@@ -217,7 +218,7 @@ def work(what: str, folder: str, every: int, only: str, first: int, count: int) 
 
 
 def hunt(folder: Path, options: argparse.Namespace) -> int:
-    """Share the work among processes; print a sum."""
+    """Distribute the work over processes; print the totals."""
     (folder / "sources").mkdir(parents=True, exist_ok=True)
     size = len(chosen(options.every, options.only))
     chunk = min(CHUNK, -(-size // options.jobs))
@@ -255,7 +256,7 @@ def hunt(folder: Path, options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Hunt, or work for a hunt."""
+    """Start the search, or run as one of its workers."""
     if sys.argv[1:2] == ["--work"]:
         what, folder, every, only, first, count = sys.argv[2:]
         work(what, folder, int(every), only, int(first), int(count))

@@ -1,4 +1,4 @@
-"""Intel's CPU compiler keeps within its memory when it builds the kernels that had it write beyond."""
+"""Intel's CPU compiler stays within its memory on kernels that have made it write out of bounds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ for dtype in (torch.float32, torch.complex128):
 )
 @pytest.mark.parametrize("memory", ["", "buffer"])
 def test_factors(tmp_path: Path, memory: str) -> None:
-    """Those of LU on GPUs: loops of barriers; also for a processor that is taken for a GPU."""
+    """GPU kernels of LU: loops with barriers. OPENXPU_MEMORY=buffer treats the CPU as a GPU."""
     guard = tmp_path / "guard.so"
     compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
     source = Path(__file__).parent / "guard.c"

@@ -1,9 +1,8 @@
-"""Code that Intel's CPU compiler gets wrong, and what the emitter prints instead.
-
-Each file in ``faults`` holds one kernel in both forms. The one that openxpu uses must compute the same with the
-optimizer and without. ``CL_CONFIG_LLVM_OPTIONS= python tests/intel_cpu/test_faults.py`` tells which of the others the
-installed compiler still gets wrong; without that empty variable, which of them although libxpu tells the driver not
-to unswitch loops.
+"""Patterns that Intel's CPU compiler miscompiles, and what the emitter generates instead.
+Each file in ``faults`` holds one kernel in both forms. The form that openxpu uses must compute the same with
+and without optimizer. ``CL_CONFIG_LLVM_OPTIONS= python tests/intel_cpu/test_faults.py`` prints which of the
+other forms the installed compiler still miscompiles. Without that empty variable, it prints which of them are
+still wrong although libxpu disables loop unswitching in the driver.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.skipif(run.TARGETS[0] != "cpu", reason="Intel's CPU com
 
 
 class Fault(run.Kernel):
-    """A kernel of a file, in one form, built with these options; it takes four pointers."""
+    """One form of a kernel in a file, with its build options; it takes four pointers."""
 
     def __init__(self, path: Path, avoided: bool, options: str) -> None:
         params = [run._tile.Param(kind=0, size=8, offset=8 * i) for i in range(4)]
@@ -41,7 +40,7 @@ class Fault(run.Kernel):
 
 
 def computed(path: Path, avoided: bool, options: str = "") -> np.ndarray:
-    """Give all that the kernel leaves in memory."""
+    """Return everything that the kernel leaves in memory."""
     arrays = [np.random.default_rng(i).integers(-99, 99, 4096).astype(np.int32) for i in range(4)]
     Fault(path, avoided, options)((GROUPS,), *arrays)
     return np.concatenate(arrays)

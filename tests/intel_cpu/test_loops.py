@@ -1,6 +1,5 @@
-"""A short run of the search in generated loops, and proof that it finds each fault and survives crashes.
-
-The long run is ``python tests/intel_cpu/loops.py``.
+"""A short run of the loop search, and proof that it finds each fault and survives crashes.
+For the long run use ``python tests/intel_cpu/loops.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import loops
 if not loops.run._xpu or loops.run.TARGETS[0] != "cpu":
     pytest.skip("Intel's CPU compiler has these faults", allow_module_level=True)
 
-# Stands in for the search: seed 7 crashes, 11 crashes in the unoptimized build, 21 is wrong, 11580 is a known crash.
+# Replaces the search: seed 7 crashes, 11 crashes in the unoptimized build, 21 is wrong, 11580 is a known crash.
 FAKE = """
 import os, sys
 mend, *numbers = sys.argv[1:]

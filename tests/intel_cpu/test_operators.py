@@ -1,4 +1,4 @@
-"""The hunt in the op library tells a fault from rounding."""
+"""The search in the op library distinguishes a fault from rounding."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_faults_are_told(fault):
 
 def test_rounding_is_none():
     call = Call("", torch.sum, (torch.tensor([1e6, 0.1, -1e6, 0.3]),), {})
-    once, again = [torch.tensor(0.375)], [torch.tensor(0.4375)]  # each as wrong as the other
+    once, again = [torch.tensor(0.375)], [torch.tensor(0.4375)]  # equal errors
     assert not difference(call, once, again)
     assert difference(call, [torch.tensor(9.0)], again)
 

@@ -1,4 +1,4 @@
-// As strided.cl, where the number is one that the loop carries beside its index.
+// Like strided.cl, for a loop-carried value other than the index.
 
 typedef struct params {
     ulong a, b, c, d;

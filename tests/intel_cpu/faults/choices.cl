@@ -1,12 +1,12 @@
-// A sum, in a loop that stays one, of numbers that all lanes share and of which each lane takes its own.
+// A sum in a loop that is not unrolled. Each lane selects between uniform values.
 //
-// The choice is made before the loop ("loop unswitching"), so that there are two loops for two sorts of lanes. In each
-// of them the sum is the same in all lanes, and so the vectorizer takes what comes of either for the same in all:
-// every lane gets the first one's. Seen from 2024.2 to 2026.2, with sums and products of all types; not where the loop
-// is unrolled, so what avoids paths.cl brings this about.
+// Loop unswitching hoists the select, which gives two loops for two sets of lanes. In each loop the sum is uniform, so
+// the vectorizer treats the merged result as uniform too: every lane gets the first lane's. Seen from 2024.2 to 2026.2,
+// with sums and products of all types. It does not happen if the loop is unrolled, so the workaround for paths.cl
+// triggers it.
 //
-// Avoided: lanes meet in each iteration, which keeps the loop in one piece. (sub_group_barrier must not stand in a
-// branch that some lanes don't take: the compiler itself may crash.)
+// Workaround: a subgroup barrier in each iteration, which prevents unswitching. (sub_group_barrier must not be in a
+// divergent branch; the compiler itself may crash.)
 #ifdef AVOIDED
 #define MEET sub_group_barrier(0)
 #else

@@ -1,11 +1,11 @@
-// A loop of few iterations that chooses by the lane, and in it a branch that all lanes take alike.
+// A loop of few iterations with a select by lane and a uniform branch.
 //
-// The loop is unrolled and the choice made before it ("loop unswitching"), so that there are two paths for two
-// sorts of lanes. What their last iterations have in common is put together again, behind the branch. There the
-// vectorizer (pass vplan-vec) takes the first active lane's pointers and numbers for those of all lanes.
-// Seen from 2024.2 to 2026.2, whatever is chosen: between loads, numbers or places to store to.
+// The loop is unrolled and unswitched, which gives two paths for two sets of lanes. The common part of their last
+// iterations is merged again after the branch. There the vectorizer (pass vplan-vec) uses the first active lane's
+// pointers and values for all lanes. Seen from 2024.2 to 2026.2, for selects between loads, between values and between
+// store addresses.
 //
-// Avoided: the emitter keeps loops from being unrolled.
+// Workaround: the emitter disables unrolling.
 #ifdef AVOIDED
 #define LOOP __attribute__((opencl_unroll_hint(1)))
 #else

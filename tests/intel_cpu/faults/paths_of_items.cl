@@ -1,10 +1,10 @@
-// As paths.cl, in a kernel that asks for no subgroups, with loops that shall be unrolled: as the op library has them.
+// Like paths.cl, in a kernel without a required subgroup size and with loops to be unrolled, as in the op library.
 //
-// It takes indices of 32 bits: of some twenty forms of such loops none came out wrong where the index or the lane's
-// number had 64, whatever was chosen by and wherever the bound came from. (Nor did strided.cl and carried.cl then,
-// nor without a required size of subgroups.)
+// It needs 32-bit indices. About twenty variants of such loops were all correct if the index or the lane number had 64
+// bits, for every kind of select and bound. (strided.cl and carried.cl are also correct then, and without a required
+// subgroup size.)
 //
-// Avoided: the op library's kernels index by size_t and long.
+// Workaround: kernels of the op library index with size_t and long.
 #ifdef AVOIDED
 #define INDEX size_t
 #else

@@ -1,4 +1,4 @@
-// As paths.cl, where the lanes store to two places.
+// Like paths.cl, with lanes that store to two addresses.
 #ifdef AVOIDED
 #define LOOP __attribute__((opencl_unroll_hint(1)))
 #else

@@ -1,11 +1,11 @@
-// A loop's number that grows by as many as a subgroup has lanes, and what lies on the lanes at other distances.
+// A loop index that grows by the subgroup size, and values with other strides over the lanes.
 //
-// Where (i + lane) is compared and narrower numbers are worked on beside it, the pass
-// sycl-kernel-loop-strided-code-motion takes (765 - 3 * i) - 3 * lane out of the loop and leaves it at what it is
-// in the first iteration. Seen with 2026.2.
+// If (i + lane) is compared and the loop also computes with narrower types, the pass
+// sycl-kernel-loop-strided-code-motion hoists (765 - 3 * i) - 3 * lane out of the loop with its value in the first
+// iteration. Seen with 2026.2.
 //
-// Avoided: the emitter's loops count iterations and multiply; other numbers that a loop carries grow by what the
-// compiler doesn't know to be a constant.
+// Workaround: the emitter's loops count iterations and multiply. The increments of other loop-carried values are
+// hidden from the compiler.
 
 typedef struct params {
     ulong a, b, c, d;
