@@ -1,7 +1,7 @@
-"""Compiles every kernel of a folder for Intel GPUs with the offline compiler, and lists spills.
+"""Compiles every kernel of a folder for Intel GPUs with the offline compiler and lists spills.
 
-The folder holds what OPENXPU_DUMP_KERNELS kept: a file a program, its first line `// label | options`.
-A kernel of fp64 is left out for products without it. The exit status is 1 when a kernel fails.
+The folder contains the files written by OPENXPU_DUMP_KERNELS: one per program, whose first line is `// label
+| options`. Products without fp64 skip kernels that need it. The exit status is 1 if a kernel fails.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-# product: has fp64. All have fp16, subgroups, 64-bit atomics.
+# product: whether it has fp64. All have fp16, subgroups and 64-bit atomics.
 PRODUCTS = {"bmg": True, "lnl": True, "pvc": True, "dg2": False, "mtl": True, "tgllp": False}
 FP64 = re.compile(r"\b(f64|c128|double)\b")
 
 
 @dataclass
 class Outcome:
-    """What became of one kernel on one product."""
+    """The result of compiling one kernel for one product."""
 
     label: str
     product: str
@@ -31,29 +31,29 @@ class Outcome:
     spill: int = 0
 
 
-# The listings' names of the matrix units' types.
+# The names of XMX operand types in the listings.
 UNIT_TYPES = {"f16": "hf", "bf16": "bf", "i8": "b", "u8": "ub", "tf32": "tf32"}
 FUNCTION = re.compile(r"\bintel_sub_group_([a-z0-9]+)_([a-z0-9]+)_matrix_mad_k\d+\b")
 DPAS = re.compile(r"^ .*\bdpas\.\S+ \(.*?\)\s+\S+\s+\S+?:\w+\s+\S+?:(\w+)\s+\S+?:(\w+)", re.MULTILINE)
 
 
 def instruction(left: str, right: str) -> str:
-    """What a matrix function of these operands must become: the instruction's types of b and a.
+    """Return the operand types (b and a) of the instruction that a matrix function must compile to.
 
-    The compiler has been seen to take another type where a product lacks one, without a word.
+    If a product lacks a type, the compiler may silently use another one.
     """
     return f"{UNIT_TYPES[right]} {UNIT_TYPES[left]}"
 
 
 def preprocessed(source: str, flags: str) -> str:
-    """Return what the C preprocessor leaves of OpenCL C with the ``-D`` of ``flags`` set, without lines' numbers."""
+    """Return OpenCL C after the C preprocessor, with the ``-D`` of ``flags`` and without line markers."""
     defines = re.findall(r"-D\S+", flags)
     command = ["cc", "-E", "-P", "-x", "c", "-undef", "-nostdinc", *defines, "-D__OPENCL_VERSION__=300", "-"]
     return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
 
 
 def wrong_instructions(source: str, folder: Path) -> str:
-    """Compare the matrix instructions in the listings in ``folder`` with the functions in the preprocessed source."""
+    """Compare the matrix instructions in the listings with the functions in the preprocessed source."""
     wanted = {instruction(*operands) for operands in FUNCTION.findall(source)}
     found = {
         " ".join(types) for listing in folder.glob("*.asm") for types in DPAS.findall(listing.read_text())
@@ -62,7 +62,7 @@ def wrong_instructions(source: str, folder: Path) -> str:
 
 
 def compile_one(ocloc: Path, source: Path, product: str) -> Outcome | None:
-    """Compiles one program; None where the product lacks what it needs."""
+    """Compile one program; None if the product lacks a required feature."""
     text = source.read_text()
     label, _, options = text.splitlines()[0][3:].partition(" | ")
     fp64 = PRODUCTS[product]
@@ -80,7 +80,7 @@ def compile_one(ocloc: Path, source: Path, product: str) -> Outcome | None:
     flags = " ".join([options, *(f"-D{d}" for d in defines), "-cl-intel-greater-than-4GB-buffer-required"])
     with tempfile.TemporaryDirectory() as folder:
         listings = {"IGC_ShaderDumpEnable": "1", "IGC_DumpToCustomDir": folder}
-        # a file of the library's own has functions of all types, of which its options leave one
+        # a library file has functions for all types; its options select one
         units = preprocessed(text, flags) if FUNCTION.search(text) else ""
         multiplies = FUNCTION.search(units)
         run = subprocess.run(
@@ -114,7 +114,7 @@ def compile_one(ocloc: Path, source: Path, product: str) -> Outcome | None:
 
 
 def compile_all(ocloc: Path, jobs: list[tuple[Path, str]]) -> int:
-    """Compiles each source for its product, prints failures and spills; returns the exit status."""
+    """Compile each source for its product; print failures and spills; return the exit status."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         running = [pool.submit(compile_one, ocloc, source, product) for source, product in jobs]
         outcomes = [o for job in running if (o := job.result())]
@@ -128,7 +128,7 @@ def compile_all(ocloc: Path, jobs: list[tuple[Path, str]]) -> int:
 
 
 def main() -> int:
-    """Compiles all for every product."""
+    """Compile all programs for every product."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ocloc", type=Path)
     parser.add_argument("folder", type=Path)
@@ -138,7 +138,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     sources = sorted(arguments.folder.glob("*.cl"))
-    if 0 < arguments.sample < len(sources):  # names begin with a hash: their order is no order of kinds
+    if 0 < arguments.sample < len(sources):  # names start with a hash, so their order is random
         sources = sources[:: len(sources) // arguments.sample][: arguments.sample]
     products = arguments.products.split(",")
     return compile_all(arguments.ocloc, [(s, p) for s in sources for p in products])

@@ -1,7 +1,7 @@
-"""Compiles the corpus of Triton IR to OpenCL C for Intel GPUs, and that with the offline compiler; lists spills.
+"""Compiles the Triton IR corpus to OpenCL C for Intel GPUs, and that with the offline compiler; lists spills.
 
-Modules that a product can't run are counted by reason: no fp64, too little local memory, inline assembly. What is
-the same text but for the kernel's name is compiled once.
+Modules that a product cannot run are counted by reason: no fp64, too little local memory, inline assembly.
+Kernels whose text differs only in the name are compiled once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LACKS = ("no fp64", "local memory", "inline assembly")
 
 
 def emit(modules: list[Path], product: str, folder: Path) -> tuple[list[Path], bool]:
-    """Write each module's OpenCL C for ``product``; return the files, and whether all others lack something."""
+    """Write each module's OpenCL C for ``product``; return the files, and whether all skips have a reason."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.cl"):
         old.unlink()

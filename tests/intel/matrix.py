@@ -1,13 +1,14 @@
-"""Compiles what uses Intel's matrix units with the offline compiler, and looks at the listings. Nothing runs.
+"""Compiles the kernels for Intel's matrix engine (XMX) with the offline compiler and checks the listings.
 
-Products, each line of src/core/matrix.def with XMX: spills, the types of the instructions, and their share in the
-main loop, which is held against a bar where a team has its largest tile. Of those with FMA, which use no units, the
-spills in fp32, for GPUs without units too, and in int8 that four are multiplied at a time. The convolutions of each
-tile likewise, in half precision, in fp32 and of bytes; those of uint8 activations; and of a few rows times quantized
-weights the spills.
+Nothing runs. For the matrix products of each XMX tile in src/core/matrix.def, the script checks spills, the
+types of the matrix instructions, and their share of all instructions in the main loop. The share must reach a
+bar for the largest tile. For FMA tiles, which do not use XMX, it checks the spills in fp32, also for GPUs
+without XMX, and in int8 with 4-way dot products. It checks the convolutions of each tile in half precision,
+fp32 and int8, those of uint8 activations, and the spills of products of a few rows with quantized weights.
 
-Of products with XMX8, whose operands come by way of local memory, and of attention: the part of the time for which the units are busy in the main loop, if nothing waits for memory, with 8
-clocks for a matrix instruction and 1 for any other, which other threads issue meanwhile.
+For products on XMX with SIMD8, whose operands pass through local memory, and for attention, the bar is on the
+fraction of time in which XMX is busy in the main loop. The model assumes no memory stalls, 8 clocks per
+matrix instruction and 1 clock per other instruction, which other threads issue in the meantime.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ PRODUCTS = ("bmg", "lnl", "ptl", "pvc", "cri")
 WITHOUT_UNITS = ("bmg", "pvc", "dg2", "mtl")
 OF_8_LANES = ("dg2", "arl-h")
 BY_FOURS = ("mtl", "arl-s")
-# with 128 registers, whose tiles have no more than 32 sums a work-item and read no more ahead; by fours, too
+# 128 registers: tiles of up to 32 accumulators and 32 prefetched elements per work-item; 4-way dot products
 OLDER = ("tgllp", "adl-p")
 REGISTERS = "-cl-intel-256-GRF-per-thread"
 BYTES = {"i8": 1, "bf16": 2, "f16": 2, "f32": 4}
 LINE = re.compile(r"^X\((XMX8?|FMA), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+),", re.MULTILINE)
 IDLE = re.compile(r" null:\w+ +(r\d+):\w+ +\1\.0:")
 MAIN = (256, 256)  # the tile of large products
-# of instructions in the main loop, for a right operand along n and along k, by bytes of an element
+# least share of instructions in the main loop, by bytes per element, for a right operand along n and along k
 SHARE = {
     "bmg": {1: (0.75, 0.68), 2: (0.75, 0.68), 4: (0.6, 0.56)},
     "lnl": {1: (0.75, 0.68), 2: (0.75, 0.68), 4: (0.6, 0.56)},
@@ -46,7 +47,7 @@ SHARE = {
     "pvc": {1: (0.74, 0.6), 2: (0.75, 0.6), 4: (0.5, 0.45)},
     "cri": {1: (0.75, 0.68), 2: (0.75, 0.68), 4: (0.6, 0.56)},
 }
-# of the time. Of backward's the three together have half of it also where heads have 128 elements.
+# least share of the time; backward kernels together reach half of it for heads of 128 elements, too
 BUSY = {
     "attention_matrix_forward": 0.6,
     "attention_matrix_grad_query": 0.4,
@@ -54,33 +55,33 @@ BUSY = {
 }
 
 
-# a convolution of uint8 with a bias, with uint8 added, relu and uint8 for result
+# a uint8 convolution with bias, a uint8 residual, relu and uint8 output
 BYTES_OUT = "-DREQUANTIZED=1 -DA_UNSIGNED -DOUT_T=u8 -DOUT_BYTES=255 -DOTHER_T=u8 -DOTHER_BYTES=255 -DEPILOGUE=1 -DCOMBINE=1"
 BUSY_8_LANES = 0.95
-BUSY_ATTENTION_8 = {64: 0.48, 128: 0.58}  # forward, of whose steps half are exponentials; by quads
+BUSY_ATTENTION_8 = {64: 0.48, 128: 0.58}  # forward, by head size; half of the steps are exponentials
 BUSY_QUADS_8 = 0.65
 BUSY_GRADIENTS_8 = {64: 0.58, 128: 0.75}
-BUSY_ACROSS = 0.85  # of operands that are both turned on their way
-# of instructions, with a right operand in fewer bits: integers, float8
+BUSY_ACROSS = 0.85  # both operands are transposed on the way
+# share of instructions with a quantized right operand: integers, float8
 SHARE_OCTETS = {product: (0.28, 0.25) if product == "pvc" else (0.33, 0.29) for product in PRODUCTS}
-BUSY_FOR_W = 0.95  # whose left operand is turned by movements
+BUSY_FOR_W = 0.95  # the left operand is transposed with moves
 
 
 @dataclass
 class Kernel:
-    """What is compiled, and what is asked of it."""
+    """A kernel to compile, and its requirements."""
 
     request: str
     label: str
-    bars: dict[str, float]  # by product
-    busy: bool  # bars are of the time, not of the instructions
+    bars: dict[str, float]  # per product
+    busy: bool  # the bars are shares of time, not of instructions
     units: bool = True
-    products: tuple[str, ...] = ()  # instead of those asked for
-    counted: bool = True  # has no loop in the main one
+    products: tuple[str, ...] = ()  # replaces the products of the command line
+    counted: bool = True  # the main loop contains no other loop
 
 
 def products() -> Iterator[Kernel]:
-    """Each tile, dtype and layout."""
+    """Yield the products of each tile, dtype and layout."""
     for unit, *numbers in LINE.findall((ROOT / "src" / "core" / "matrix.def").read_text()):
         m, n, step, subgroups_m, subgroups_n, stages = map(int, numbers)
         sums, ahead = (
@@ -148,7 +149,7 @@ def products() -> Iterator[Kernel]:
                     yield Kernel(f"{request}|{label}|", label, bars, True, units=not by_fours, products=of)
                 if not of_halves:
                     continue
-                # A convolution's pixels are read by blocks of eight or sixteen, and its right operand lies along n.
+                # Pixels are read in blocks of 8 or 16; the right operand is contiguous along n.
                 name = "x" if k_major else "y" if a_fast else "w"
                 label = f"{m}x{n} {dtype}, convolution for {name}"
                 request = convolution(f"{tile} -DOUT_PAIRS=0 {registers}", "yxw".index(name), 0, 1, 0)
@@ -169,8 +170,10 @@ def products() -> Iterator[Kernel]:
 def squares(
     tile: str, dtype: str, size: str, teams: int, bars: dict[str, float], registers: str
 ) -> Iterator[Kernel]:
-    """A tile's convolutions on XMX with SIMD8 as src/ops/conv/conv_matrix.c has them built: y and x leave by pieces, and
-    where channels are few a step of y is of several taps."""
+    """Yield the convolutions of a tile on XMX with SIMD8, as src/ops/conv/conv_matrix.c builds them.
+
+    y and x are written in vectors. With few channels, a step of y covers several taps.
+    """
     of_bytes = dtype == "i8"
     if of_bytes:
         tile = (
@@ -203,7 +206,7 @@ def squares(
 
 
 def layers() -> Iterator[Kernel]:
-    """Largest tiles of layers of bytes (xpu_gemm_requantized), whose activations are uint8."""
+    """Yield int8 linear layers (xpu_gemm_requantized) with uint8 activations, in the largest tiles."""
     for of in ("MATRIX_XMX", "MATRIX_XMX8"):
         tile = "TILE_M=256 -DTILE_N=256 -DTILE_K=64 -DSUBGROUPS_M=8 -DSUBGROUPS_N=4"
         if of == "MATRIX_XMX8":
@@ -230,8 +233,10 @@ def layers() -> Iterator[Kernel]:
 def convolution(
     tile: str, sought: int, padded: int, phases: int, pieces: int, one_tap: int = 0, pixels: int = 0
 ) -> str:
-    """The request of a kernel, less its label; of one that gathers with padding, and small taps; `pixels`: what is
-    written, or read of y, lies with pixels innermost."""
+    """Return the request of a convolution kernel without its label, with padding and taps as given.
+
+    With `pixels`, the tensor that is written, or read in place of y, has contiguous pixels.
+    """
     options = tile + (
         f" -DDIRECTION={sought} -DPADDED={padded} -DIS_1X1={one_tap} -DVOLUME=0 -DPHASES={phases} -DIS_SPLIT=0 "
         f"-DOUT_VECTORS={pieces} -DOUT_QUADS=0 -DPIXELS_CONTIGUOUS={pixels} -DPARTS=0"
@@ -240,7 +245,10 @@ def convolution(
 
 
 def few_channels() -> Iterator[Kernel]:
-    """The gradient of an image of three channels, as src/ops/conv/conv_few_channels.c has it built: 3 x 3, 7 x 7, 11 x 11 taps."""
+    """Yield the image gradients for three channels, as src/ops/conv/conv_few_channels.c builds them.
+
+    The kernels have 3 x 3, 7 x 7 and 11 x 11 taps.
+    """
     for taps, stride, shape, ahead, span in (
         (3, 1, "-DLANES=8 -DROWS=8 -DHIGH=2 -DWIDE=4", 2, (4, 6)),
         (7, 2, "-DLANES=4 -DROWS=16 -DHIGH=2 -DWIDE=8", 5, (4, 7)),
@@ -258,7 +266,7 @@ def few_channels() -> Iterator[Kernel]:
 
 
 def transforms() -> Iterator[Kernel]:
-    """Of convolutions of 3 x 3 taps, as src/ops/conv/conv_winograd.c has them built."""
+    """Yield the transforms of Winograd convolutions, 3 x 3, as src/ops/conv/conv_winograd.c builds them."""
     for way, of in enumerate(("x", "taps", "the gradient of y", "pixels", "taps' gradient")):
         for fast in (0, 1):
             label = f"conv_winograd, {of}, {'channels' if fast else 'windows'} beside each other"
@@ -271,7 +279,7 @@ def transforms() -> Iterator[Kernel]:
 
 
 def attention() -> Iterator[Kernel]:
-    """Forward and backward, as src/ops/attention.c has them built."""
+    """Yield forward and backward attention as src/ops/attention.c builds them."""
     for depth in (64, 128):
         for name, part, grads in (
             ("attention_matrix_forward", "FORWARD", 0),
@@ -325,7 +333,7 @@ def attention() -> Iterator[Kernel]:
 
 
 def attention_8(name: str, options: str, label: str, bars: dict[str, float]) -> Iterator[Kernel]:
-    """Of XMX with SIMD8: by itself, with a bias, with dropout, of a window, which costs no more."""
+    """Yield attention for XMX with SIMD8: plain, with bias, dropout or a window, which must not cost more."""
     dropped = options.replace("-DDROPOUT=0", "-DDROPOUT=1")
     banded, dropped_too = (of.replace("-DBANDED=0", "-DBANDED=1") for of in (options, dropped))
     for what, changed in (
@@ -338,7 +346,7 @@ def attention_8(name: str, options: str, label: str, bars: dict[str, float]) -> 
         request = f"attention_xmx8.cl|{name}|{changed}|{label}{what}|"
         counted = "dropout" not in what
         if "bias" in what and "FORWARD" in options and "SUMS_M=2" in options:
-            continue  # 16 rows are for scores that nothing is added to
+            continue  # tiles of 16 rows only serve scores without bias
         if "dropout" in what and " quad" in label:
             continue
         yield Kernel(
@@ -351,7 +359,7 @@ def attention_8(name: str, options: str, label: str, bars: dict[str, float]) -> 
         )
 
 
-# What the elements of a quantized operand are built with: bits, form (kernels/gemm/quantized_load.h), and the scale and zero
+# Build options of a quantized operand: bits, form (kernels/gemm/quantized_load.h), and scale and zero point
 # that vary along k.
 ELEMENTS = {
     "i4": (4, 0, "-DSCALE=bf16 -DZERO=i8 -DZERO_FORM=1 -DSCALE_IS_SHORT=1"),
@@ -361,8 +369,10 @@ ELEMENTS = {
 
 
 def octets() -> Iterator[Kernel]:
-    """Largest tiles with quantized weights, which are as high again and half as wide: int4 in groups along k, int8
-    and float8 with scales of lines."""
+    """Yield the largest tiles with quantized weights, which are twice as high and half as wide.
+
+    int4 has groups along k; int8 and float8 have one scale per row.
+    """
     for dtype in ("bf16", "f16"):
         for element, (bits, form, rest) in ELEMENTS.items():
             options = (
@@ -379,7 +389,7 @@ def octets() -> Iterator[Kernel]:
 
 
 def few_rows() -> Iterator[Kernel]:
-    """A few rows times quantized weights."""
+    """Yield products of a few rows with quantized weights."""
     for dtype, bits, form, zero in (
         ("i4", 4, 0, "-DZERO=i8 -DZERO_FORM=1"),
         ("i8", 8, 0, "-DZERO_FORM=0"),
@@ -413,12 +423,12 @@ def few_rows() -> Iterator[Kernel]:
                 yield Kernel(request, label, {}, False, units=False, products=WITHOUT_UNITS)
 
 
-# An option that no driver takes: the host's device builds nothing, once it has written a source down.
+# An option that every driver rejects: the host device writes the source, then the build fails.
 REFUSED = "-refused"
 
 
 def everything() -> list[Kernel]:
-    """All that is compiled."""
+    """Yield all kernels to compile."""
     return [
         *products(),
         *layers(),
@@ -431,7 +441,7 @@ def everything() -> list[Kernel]:
 
 
 def sources(all_of: list[Kernel], folder: Path) -> list[Path]:
-    """The source of each request, written into ``folder``; openxpu's library must not be in use in this process."""
+    """Write the source of each request to ``folder``. This process must not use openxpu's library."""
     os.environ |= {"OPENXPU_CACHE": "0", "OPENXPU_BUILD_OPTIONS": REFUSED}
     library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))
     files = []
@@ -452,22 +462,23 @@ def sources(all_of: list[Kernel], folder: Path) -> list[Path]:
 
 
 def main_loop(listing: str, alternatives: bool = False) -> tuple[int, int]:
-    """Matrix instructions and all instructions of main_body."""
+    """Return the numbers of matrix instructions and of all instructions in main_body."""
     body = main_body(listing, alternatives)
     return units_of(body), len(body) or 1
 
 
 def units_of(body: list[str]) -> int:
-    """Matrix instructions but for idle ones."""
+    """Count the matrix instructions except idle ones."""
     return sum("dpas." in line and not IDLE.search(line) for line in body)
 
 
 def main_body(listing: str, alternatives: bool = False) -> list[str]:
-    """The instructions of the loop with most matrix instructions, and the fewest others.
+    """Return the instructions of the main loop: the most matrix instructions, then the fewest others.
 
-    Those of a register by itself with nothing to add to, which dg2 wants before some others, count as others. What a
-    branch inside the loop leaves out, without matrix instructions, is for its edges, or for where a group of quantized
-    elements begins; with `alternatives` the longer one of two that exclude each other counts. A loop around loops doesn't.
+    Loops that contain loops are skipped. Idle matrix instructions, which dg2 needs before some others, count
+    as other instructions. A skipped branch without matrix instructions handles edges, or the start of a group
+    of quantized elements, and does not count. With `alternatives`, the longer of two exclusive branches
+    counts.
     """
     lines = [line for line in listing.splitlines() if line.strip() and not line.strip().startswith("//")]
     labels = {m[1]: i for i, line in enumerate(lines) if (m := re.match(r"^(\w+):", line))}
@@ -505,7 +516,7 @@ def main_body(listing: str, alternatives: bool = False) -> list[str]:
 
 
 def is_longer(branches: list[tuple[int, int]], a: int, b: int) -> bool:
-    """Is what lies between a and b, which a jump at a leaves out, the longer one of two that exclude each other?"""
+    """Of two exclusive branches, is the one between a and b, which a jump at a skips, the longer one?"""
     others = [
         (d - c, b - a)
         for c, d in branches
@@ -515,7 +526,7 @@ def is_longer(branches: list[tuple[int, int]], a: int, b: int) -> bool:
 
 
 def listing_of(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[str, str]:
-    """Compiles for a product: the kernel's listing, and what is wrong."""
+    """Compile for a product; return the kernel's listing and an error message."""
     options = source.read_text().splitlines()[0].partition(" | ")[2]
     if product in OLDER:
         options = options.replace(REGISTERS, "")
@@ -542,7 +553,7 @@ def listing_of(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple
         )
         if run.returncode:
             return "", (run.stdout + run.stderr).strip()
-        # The compiler's second try, where there was one, has a number in its name and is the one that counts.
+        # If the compiler retried, the listing of the retry has a number in its name and is the valid one.
         listings = [
             path.read_text() for path in sorted(folder.glob("*.asm"), key=lambda path: len(path.name))
         ]
@@ -552,12 +563,12 @@ def listing_of(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple
 
 
 def spills_of(listing: str) -> int:
-    """Bytes."""
+    """Return the bytes spilled."""
     return max((int(size) for size in re.findall(r"//.spill size (\d+)", listing)), default=0)
 
 
 def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float, int, str]:
-    """Compiles for a product: the share of the instructions or the time, bytes of spills, and what is wrong."""
+    """Compile for a product; return the share of instructions or time, spilled bytes, and an error."""
     listing, wrong = listing_of(ocloc, source, product, kernel)
     if wrong:
         return 0, 0, wrong
@@ -575,14 +586,14 @@ def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float
 
 
 def told(kernel: Kernel, part: float) -> str:
-    """What the listing says of the units."""
+    """Describe the use of XMX in a listing."""
     if not kernel.units or not kernel.counted:
         return "compiled"
     return f"units busy {part:.0%}" if kernel.busy else f"{part:.0%} of the main loop multiply"
 
 
 def main() -> int:
-    """Prints a line for each tile and product; 1 where one spills, lacks its instructions or misses its bar."""
+    """Print a line per tile and product; return 1 if one spills, lacks its instructions or misses its bar."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ocloc", type=Path)
     parser.add_argument("--products", default=",".join(PRODUCTS))
@@ -603,7 +614,7 @@ def main() -> int:
 
 
 def look_at_all(ocloc: Path, all_of: list[tuple[Kernel, Path]], products: list[str]) -> int:
-    """Print a line for each kernel and product; 1 where one is not as it should be, or there is none."""
+    """Print a line per kernel and product; return 1 if one fails or if there is none."""
     jobs = [(kernel, source, product) for kernel, source in all_of for product in kernel.products or products]
     failed = 0
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:

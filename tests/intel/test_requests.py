@@ -1,4 +1,4 @@
-"""What is handed to Intel's offline compiler: requests that set all that kernels want, and the types looked for."""
+"""Requests for Intel's offline compiler set all needed options, and listings are checked for types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import compile as offline  # noqa: E402
 GPU = (
     "-DXPU_CAPABILITIES -DXPU_HAS_FP16=1 -DXPU_HAS_SUBGROUPS=1 -DXPU_IS_INTEL_GPU=1 -DXPU_HAS_BLOCK_OFFSETS=1"
 )
-# What the library's own builds set, wherever they do.
+# Options that every build of the library sets.
 NAMES = {
     name
     for path in (ROOT / "src" / "ops").rglob("*.c")
@@ -27,12 +27,12 @@ NAMES = {
 
 
 def left(text: str, options: str) -> set[str]:
-    """Return the names of options that the preprocessor leaves, which the compiler would not know."""
+    """Return the option names that remain after preprocessing and that the compiler would not know."""
     return NAMES & set(re.findall(r"\b[A-Z][A-Z0-9_]{3,}\b", offline.preprocessed(text, f"{options} {GPU}")))
 
 
 def test_requests_set_all_that_their_kernels_want(tmp_path: Path) -> None:
-    """Of each kernel, one request for every set of names that requests give."""
+    """For each kernel, one request per set of option names."""
     run = [sys.executable, str(HERE / "matrix.py"), "-", "--write", str(tmp_path)]
     subprocess.run(run, check=True, capture_output=True)
     kinds: dict[tuple[str, ...], Path] = {}
@@ -51,7 +51,7 @@ def test_requests_set_all_that_their_kernels_want(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_missing_is_found() -> None:
-    """The check above sees a name that is used outside of #if."""
+    """The check above finds a name that is used outside #if."""
     assert "UNIT_OFFSET_WEIGHT" in NAMES
     source = "#if NORMED\nint f(int a) { return UNIT_OFFSET_WEIGHT + a; }\n#endif\n"
     assert left(source, "-DNORMED=1") == {"UNIT_OFFSET_WEIGHT"}
@@ -65,7 +65,7 @@ OPERANDS = ("i8_i8", "u8_i8", "i8_u8", "u8_u8", "f16_f16", "bf16_bf16", "tf32_tf
 @pytest.mark.parametrize("operands", OPERANDS)
 @pytest.mark.parametrize("other", [*OPERANDS, None])
 def test_instructions_are_those_of_the_functions(operands: str, other: str | None, tmp_path: Path) -> None:
-    """Listings of other types than the functions', or of no instruction, are wrong; functions left out don't count."""
+    """Listings with other types than the functions, or no instructions, fail."""
     source = "".join(
         f"#ifdef WITH_{name}\n#define MULTIPLY intel_sub_group_{name}_matrix_mad_k32\n#endif\n"
         for name in OPERANDS

@@ -33,6 +33,7 @@ def supervise(
     command: Sequence[str], first: int, count: int, environment: Mapping[str, str], quiet: bool = False
 ) -> tuple[int, int, list[str]]:
     """Run ``command FIRST COUNT``; if it crashes, restart it after the work item that crashed.
+
     Before each work item, the command prints ``begin NUMBER NAME``; after it, the result on one line. Before
     it runs an unoptimized build, it prints ``reference``. Returns how many items were compared and how many
     were skipped, and the findings. Findings are printed as they arrive unless ``quiet``.

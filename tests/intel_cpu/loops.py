@@ -194,6 +194,7 @@ def findings(
 
 def work(mend: str, size: int, first: int, end: int, group: int, groups: int) -> None:
     """Run groups ``group`` to ``group + groups - 1`` of seeds ``first`` to ``end - 1``, ``size`` seeds each.
+
     Prints the lines that ``supervise`` parses: one before and one after each group.
     """
     for number in range(group, group + groups):
@@ -209,6 +210,7 @@ def work(mend: str, size: int, first: int, end: int, group: int, groups: int) ->
 
 class Sum(NamedTuple):
     """The results of a range of seeds.
+
     Attributes
     ----------
     compared, skipped

@@ -1,4 +1,5 @@
 """Search for wrong code from Intel's CPU compiler: compare each kernel built with and without optimizer.
+
     python tests/intel_cpu/miscompilation.py [--corpus EVERY] [--programs COUNT] [--first SEED] [--jobs N]
 
 The script builds every EVERYth module of Triton's corpus and COUNT random programs for the CPU, both as

@@ -1,4 +1,5 @@
 """Search for wrong code from Intel's CPU compiler in the op library, as miscompilation.py does for Triton kernels.
+
     python tests/intel_cpu/operators.py [--every N] [--only PATTERN] [--folder FOLDER] [--jobs N]
 
 The script first runs operators (operator_calls.py) in processes that build kernels with ``-cl-opt-disable``

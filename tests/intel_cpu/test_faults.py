@@ -1,4 +1,5 @@
 """Patterns that Intel's CPU compiler miscompiles, and what the emitter generates instead.
+
 Each file in ``faults`` holds one kernel in both forms. The form that openxpu uses must compute the same with
 and without optimizer. ``CL_CONFIG_LLVM_OPTIONS= python tests/intel_cpu/test_faults.py`` prints which of the
 other forms the installed compiler still miscompiles. Without that empty variable, it prints which of them are

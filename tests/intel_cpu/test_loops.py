@@ -1,4 +1,5 @@
 """A short run of the loop search, and proof that it finds each fault and survives crashes.
+
 For the long run use ``python tests/intel_cpu/loops.py``.
 """
 
