@@ -1,4 +1,5 @@
-/* Packages' tensors from and to DLPack. */
+/* Conversion between package tensors and DLPack. Exported tensors own their memory until the consumer calls
+ * the deleter. Any thread may call. Errors: XPU_ERROR_INVALID_ARGUMENT, XPU_ERROR_NOT_SUPPORTED (dtype or device). */
 #include "xpu/dlpack.h"
 
 #include "core/memory.h"
@@ -6,7 +7,7 @@
 #include "xpu/device.h"
 #include "xpu/memory.h"
 
-/* The last two kinds of xpu/dtype.def, int4 and uint4, have no tensors of their own. */
+/* The last two dtypes of xpu/dtype.def, int4 and uint4, never occur as tensors. */
 static const DLDataType types[XPU_DTYPE_COUNT] = {
     [XPU_BOOL] = {kDLBool, 8, 1},
     [XPU_INT8] = {kDLInt, 8, 1},
@@ -61,7 +62,8 @@ xpu_status xpu_package_tensor_from_dlpack(const DLTensor *from, int device, xpu_
     for (int d = t.dims - 1; d >= 0; d--) {
         t.size[d] = from->shape[d];
         t.stride[d] = from->strides ? from->strides[d] : stride;
-        if (t.size[d] == 1 && t.stride[d] < 0) t.stride[d] = stride; /* of no step: that of no gaps */
+        if (t.size[d] == 1 && t.stride[d] < 0)
+            t.stride[d] = stride; /* a size-1 dimension: use the contiguous stride */
         XPU_REJECT_IF(t.size[d] < 0 || t.stride[d] < 0, "size %lld and stride %lld in dimension %d",
                       (long long)t.size[d], (long long)t.stride[d], d);
         XPU_REJECT_IF(__builtin_mul_overflow(stride, t.size[d] > 1 ? t.size[d] : 1, &stride),

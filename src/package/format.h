@@ -1,22 +1,23 @@
-/* Packages: the file's form, and what is read from it.
+/* Packages: the file format and the structures that it is read into. An xpu_package owns everything here and
+ * is used by one thread at a time.
  *
- * A file is a head, a table of sections, and the sections, each at a multiple of PAGE bytes from its start,
- * with a hash each; the head's hash is of head and table. The program section is 64-bit words: the count of
- * kinds of devices that the file serves, then for each how many words its program has, and the program; the
- * first whose kernels suit the device is taken. A program:
+ * A file is a header with a table of sections, followed by the sections. Each section starts at a multiple of
+ * PAGE bytes and has a hash in the table; the header's hash covers header and table. The program section
+ * consists of 64-bit words: the number of device kinds that the file supports, then for each the word count
+ * of its program, and the program. Opening takes the first program whose kernels suit the device. A program:
  *
  *     ints      count, then each: operation, a, b     registers, from earlier registers or the inputs' sizes
  *     checks    count, then each: register that must not be 0, text
- *     constants count, then each: offset among the weights, bytes, whether the model changes it
+ *     constants count, then each: offset in the weights, bytes, whether the model modifies it
  *     inputs    count, then each: name, dtype, dims, registers of sizes, registers of strides
  *     tensors   count, then each: kind, dtype, dims, registers of sizes, of strides, base, register of offset
  *     outputs   count, then each: name, tensor
- *     images    count, then each: offset among the images, bytes; the same of a binary, 0 bytes where none is
- *     steps     count, then each: image or -1, then a grid of three registers or an operator's name,
- *               the count of arguments, then each: tag, value
+ *     images    count, then each: offset in the images, bytes; the same for its binary, 0 bytes if there is
+ * none steps     count, then each: image or -1, then a grid of three registers or an operator's name,
+ *               argument count, then each: tag, value
  *
- * A text is its length and its bytes in whole words. Images begin at multiples of 8 bytes. Numbers are
- * little-endian. */
+ * A text is its length, then its bytes padded to whole words. Images start at multiples of 8 bytes. Integers
+ * are little-endian. */
 #ifndef PACKAGE_FORMAT_H
 #define PACKAGE_FORMAT_H
 
@@ -45,20 +46,20 @@ typedef struct file_head {
     char magic[8];
     uint32_t version, sections;
     uint64_t size; /* of the file */
-    hash128 hash;  /* of the head with this 0 */
+    hash128 hash;  /* of the header with this field set to 0 */
     file_section section[SECTIONS];
 } file_head;
 hash128 head_hash(const file_head *head);
 
-/* What a register holds. Of those with one operand b is 0. */
+/* The operation that computes a register. Operations with one operand have b = 0. */
 typedef enum int_op {
-    INT_CONST, /* the number a */
+    INT_CONST, /* the constant a */
     INT_SIZE,  /* input a's size in dimension b */
     INT_ADD,
     INT_SUB,
     INT_MUL,
     INT_FLOORDIV,
-    INT_MOD, /* of the divisor's sign */
+    INT_MOD, /* the result has the divisor's sign */
     INT_LESSER,
     INT_GREATER,
     INT_EQ,
@@ -81,7 +82,7 @@ typedef struct pack_check {
 
 typedef struct pack_constant {
     uint64_t offset, size;
-    bool is_state; /* changed by the model: it has memory of its own */
+    bool is_state; /* modified by the model, so it is copied to separate memory */
     void *data;
 } pack_constant;
 
@@ -91,21 +92,22 @@ typedef struct pack_tensor {
     xpu_dtype dtype;
     int dims;
     const int *size, *stride; /* registers */
-    int base;        /* the input or constant; of a view the tensor that it is of, which is none itself */
-    int offset;      /* register: elements of its own dtype from the base's start; -1: none */
-    int first, last; /* the steps between which a new tensor is in use; first > last: never */
+    int base;        /* index of the input or constant; of a view, its base tensor, which is not a view */
+    int offset;      /* register: elements of its own dtype from the base's start; -1: no offset */
+    int first, last; /* first and last step that use a new tensor; first > last: unused */
 } pack_tensor;
 
 typedef enum arg_tag { ARG_NONE, ARG_TENSOR, ARG_INT, ARG_FLOAT, ARG_LIST, ARG_TAGS } arg_tag;
 typedef struct pack_arg {
-    arg_tag tag; /* ARG_LIST: so many ARG_INT follow as `value` says */
+    arg_tag tag; /* ARG_LIST: `value` ARG_INT arguments follow */
     int64_t value;
 } pack_arg;
 
 struct pack_call;
 typedef struct pack_operator {
     const char *name;
-    /* An argument each: o a tensor that is written, t one that is read, ? one or none, i, f, l a list */
+    /* One letter per argument: o output tensor, t input tensor, ? optional tensor, i int, f float, l list of
+     * ints */
     const char *signature;
     xpu_status (*run)(const struct pack_call *call);
 } pack_operator;
@@ -130,41 +132,41 @@ enum { PLANS = 8 };
 
 struct xpu_package {
     int device;
-    bool is_mapped_there; /* the device reads the mapped weights */
+    bool is_mapped_there; /* the device reads the weights from the file mapping */
     bool has_run;
     os_map map;
     char *about, *texts;
     const unsigned char *weights;
     uint64_t weights_size, state_size;
     void *device_weights, *state;
-    /* counts and tables, all in `tables` */
+    /* the program's tables and their lengths */
     int int_count, check_count, constant_count, input_count, tensor_count, output_count, image_count,
         step_count;
     pack_int *ints;
     pack_check *checks;
     pack_constant *constants;
-    pack_tensor *tensors, *expected; /* `expected`: how inputs must lie */
+    pack_tensor *tensors, *expected; /* `expected`: the layouts that inputs must have */
     int *outputs;
     xpu_package_port *input_ports, *output_ports;
     pack_image *images;
     pack_step *steps;
     pack_arg *args;
     int *registers;
-    int64_t *sizes; /* the inputs' sizes, one after the other, of the call */
+    int64_t *sizes; /* all input sizes of the current call, concatenated */
     int size_count;
-    void **bases; /* of tensors, during a run */
+    void **bases; /* addresses of the tensors during a run */
     xpu_package_memory memory;
-    pack_plan *plans[PLANS]; /* the last used first */
-    void *arena;             /* of the stream of the last run */
+    pack_plan *plans[PLANS]; /* most recently used first */
+    void *arena;             /* memory of new tensors; allocated on arena_stream */
     uint64_t arena_size;
     xpu_stream *arena_stream;
 };
 
-/* A shape's plan. */
+/* The plan for one set of input sizes. */
 typedef struct plan_tensor {
     int64_t *size, *stride;
-    uint64_t start, bytes; /* in the arena; bytes from the base's start that it may touch */
-    int64_t offset;        /* bytes from the base */
+    uint64_t start, bytes; /* offset in the arena; bytes from the base's start that it may access */
+    int64_t offset;        /* bytes from the base's start */
 } plan_tensor;
 struct pack_plan {
     int64_t *key; /* the inputs' sizes */
@@ -174,22 +176,24 @@ struct pack_plan {
     uint64_t arena, peak;
 };
 
-/* Bytes from a base's start to the end of the last element of a tensor that begins `offset` elements behind
- * it. Sizes and strides are not negative; dimensions without elements count as of one. False if nothing is so
- * large. */
+/* Bytes from a base's start to the end of the last element of a tensor that starts `offset` elements behind
+ * it. Sizes and strides must not be negative; empty dimensions count as size 1. Returns false if the result
+ * exceeds MOST_BYTES.
+ */
 #define MOST_BYTES ((uint64_t)INT64_MAX / 4)
 bool reach_of(int dims, const int64_t *size, const int64_t *stride, uint64_t offset, uint64_t element,
               uint64_t *bytes);
 
-/* Reads a program into tables; xpu_package_open's middle part. `words` are checked, any may come. */
+/* Reads a program into the package's tables. The input is untrusted: XPU_ERROR_INVALID_ARGUMENT for malformed
+ * words. */
 xpu_status package_parse(xpu_package *package, const unsigned char *program, size_t size,
                          const unsigned char *images, uint64_t images_size);
 
-/* The plan for the sizes in package->sizes, which belongs to the package. */
+/* Finds or creates the plan for the sizes in package->sizes. The package owns the plan. */
 xpu_status plan_find(xpu_package *package, pack_plan **plan);
 void plan_free(pack_plan *plan);
 
-/* What an operator is handed. */
+/* The arguments of an operator's function. */
 typedef struct pack_call {
     xpu_stream *stream;
     const xpu_package *package;
@@ -198,9 +202,9 @@ typedef struct pack_call {
 } pack_call;
 void call_tensor(const pack_call *call, int64_t slot, xpu_tensor *tensor);
 
-/* Over all elements of `to`, and of `from`, which has the same sizes, or is NULL. */
+/* An iterator over all elements of `to` and of `from`, which has the same sizes or is NULL. */
 xpu_iter tensor_iter(const xpu_tensor *to, const xpu_tensor *from);
-/* Elements between two tensors of the same sizes, whatever their dtypes and strides. */
+/* Copies elements between two tensors of the same sizes, with any dtypes and strides. */
 xpu_status copy_tensor(xpu_stream *stream, const xpu_tensor *to, const xpu_tensor *from);
 
 #define BAD_IF(condition, ...)                                                                               \

@@ -1,5 +1,7 @@
-/* The operators that packages may have beside kernels: the op library's, with the arguments that PyTorch's
- * take. An operator is a function and a line of the table at the end. */
+/* Operators that package steps can call besides kernels: functions of the op library, with PyTorch's
+ * arguments. Each is a function and a line in the table at the end. Tensors and arguments have been checked
+ * by the parser and the plan; what is left to check fails with XPU_ERROR_INVALID_ARGUMENT. They run on the
+ * call's stream. */
 #include <math.h>
 
 #include "package/format.h"
@@ -11,7 +13,7 @@
 #include "xpu/ops/index.h"
 #include "xpu/ops/sort.h"
 
-/* --- arguments, by their number among step->args --- */
+/* --- arguments, by index in step->args --- */
 
 static int64_t int_at(const pack_call *call, int at) {
     return call->plan->values[call->step->args[at].value];
@@ -27,7 +29,7 @@ static xpu_tensor tensor_at(const pack_call *call, int at) {
     call_tensor(call, call->step->args[at].value, &tensor);
     return tensor;
 }
-/* A list's numbers, and the argument behind it. */
+/* Reads a list of `count` integers (a single one is repeated) and advances *at behind it. */
 static xpu_status list_at(const pack_call *call, int *at, int64_t *list, int count) {
     const int given = (int)call->step->args[*at].value;
     BAD_IF(given != count && given != 1, "%s has a list of %d numbers for %d", call->step->op->name, given,
@@ -38,15 +40,15 @@ static xpu_status list_at(const pack_call *call, int *at, int64_t *list, int cou
 }
 static xpu_scalar number(double value) { return (xpu_scalar){.dtype = XPU_FLOAT64, .value.f = value}; }
 
-/* --- products --- */
+/* --- matrix products --- */
 
-/* The last two dimensions, and that before them as the batch. */
+/* The last two dimensions as a matrix, the one before them as the batch. */
 static xpu_matrix matrix_of(const xpu_tensor *t) {
     const int d = t->dims;
     return (xpu_matrix){t->data, d > 2 ? t->stride[d - 3] : 0, d > 1 ? t->stride[d - 2] : 0,
                         t->stride[d - 1]};
 }
-/* What is added, broadcast to the result's sizes. */
+/* The addend, broadcast to the result's sizes. */
 static bool addend_of(const xpu_tensor *c, const xpu_tensor *out, xpu_matrix *matrix) {
     int64_t stride[3] = {0};
     for (int i = 1; i <= c->dims; i++) {
@@ -59,7 +61,7 @@ static bool addend_of(const xpu_tensor *c, const xpu_tensor *out, xpu_matrix *ma
     return true;
 }
 
-/* `first`: the argument of A. */
+/* `first`: index of the argument A; B follows it. */
 static xpu_status product(const pack_call *call, int dims, int first, const xpu_tensor *c, double beta,
                           double alpha) {
     const xpu_tensor out = tensor_at(call, 0), a = tensor_at(call, first), b = tensor_at(call, first + 1);
@@ -85,7 +87,7 @@ static xpu_status added(const pack_call *call, int dims) {
 static xpu_status addmm(const pack_call *call) { return added(call, 2); }
 static xpu_status baddbmm(const pack_call *call) { return added(call, 3); }
 
-/* Each element right behind the one before? */
+/* Is the tensor contiguous? */
 static bool is_dense(const xpu_tensor *t) {
     int64_t stride = 1;
     for (int d = t->dims - 1; d >= 0; d--) {
@@ -96,7 +98,8 @@ static bool is_dense(const xpu_tensor *t) {
     return true;
 }
 
-/* What is cut into groups is known by the dimensions: an operand of three is a batch, one of two is not. */
+/* The number of dimensions says what is grouped: a 3-D operand is a batch with one matrix per group; a 2-D
+ * operand is divided at `ends`. */
 static xpu_status grouped_mm(const pack_call *call) {
     const xpu_tensor out = tensor_at(call, 0), a = tensor_at(call, 1), b = tensor_at(call, 2),
                      ends = tensor_at(call, 3);
@@ -213,7 +216,7 @@ static xpu_status copy(const pack_call *call) {
     return is_empty(&out) ? XPU_SUCCESS : copy_tensor(call->stream, &out, &in);
 }
 
-/* Integers are counted between integers, of which a double has those up to 2^53. */
+/* Integer inputs need integer bounds; a double represents integers exactly up to 2^53. */
 static xpu_status histogram(const pack_call *call) {
     static const double most = 9007199254740992;
     const xpu_tensor counts = tensor_at(call, 0), in = tensor_at(call, 1);
@@ -233,7 +236,8 @@ static xpu_status histogram(const pack_call *call) {
                          XPU_FLOAT32, counts.data);
 }
 
-/* `all`: the index has every dimension of the source, and may be smaller; else it has `dim` alone. */
+/* `all`: the index has all dimensions of the source and may be smaller (scatter); otherwise it has only
+ * `dim`. */
 static xpu_status combine(const pack_call *call, bool all) {
     const xpu_tensor out = tensor_at(call, 0), index = tensor_at(call, 1), in = tensor_at(call, 2);
     const int64_t dim = int_at(call, 3), op = int_at(call, 4);

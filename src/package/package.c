@@ -1,4 +1,6 @@
-/* Packages as files: written, mapped, checked, and readied for a device. */
+/* Package files: writing, mapping, checking, and preparation for a device. The mapping and all tables belong
+ * to the xpu_package. Errors: XPU_ERROR_IO (the file cannot be read), XPU_ERROR_INVALID_ARGUMENT (malformed
+ * or damaged), XPU_ERROR_NOT_SUPPORTED (no program for this kind of device). */
 #include <stdatomic.h>
 
 #include "package/format.h"
@@ -20,7 +22,8 @@ static bool same_hash(hash128 a, hash128 b) { return a.a == b.a && a.b == b.b; }
 
 static const char zeros[PAGE];
 
-/* Pieces one after the other, each filled up to a multiple of `align`; a hash goes on at whole words only. */
+/* Concatenates buffers, each padded to a multiple of `align`, and hashes them. The hash must be fed in whole
+ * words to equal that of the contiguous section (hash.h). */
 enum { WORD = 8 };
 typedef struct layout {
     os_bytes *pieces;
@@ -37,7 +40,7 @@ static void put(layout *l, const void *data, size_t size, size_t align) {
         l->at += parts[i].size;
     }
     l->hash = hash128_add(l->hash, data, size - tail);
-    if (tail) { /* a word of the last bytes and the first zeros */
+    if (tail) { /* a word made of the last bytes and the first padding */
         char word[WORD] = {0};
         memcpy(word, (const char *)data + size - tail, tail);
         l->hash = hash128_add(l->hash, word, WORD);
@@ -107,8 +110,8 @@ static xpu_status check_head(const os_map *map, file_head *head) {
     return XPU_SUCCESS;
 }
 
-/* A binary's kernel, or NULL where the driver doesn't take it: it may be an offline compiler's for another
- * device. */
+/* Loads a binary's kernel; leaves NULL if the driver rejects it, since it may have been compiled offline for
+ * another device. */
 static xpu_status binary_kernel(const xpu_package *p, const unsigned char *images, pack_image *of) {
     xpu_image *binary;
     if (!of->binary_size) return XPU_SUCCESS;
@@ -118,7 +121,7 @@ static xpu_status binary_kernel(const xpu_package *p, const unsigned char *image
     return XPU_SUCCESS;
 }
 
-/* Those that have none yet. */
+/* Builds the kernels that no binary has supplied. */
 static xpu_status kernels_from_source(xpu_package *p) {
     const size_t most = (size_t)p->image_count + 1;
     const xpu_image **images = core_calloc(most, sizeof *images);
@@ -136,9 +139,10 @@ static xpu_status kernels_from_source(xpu_package *p) {
     return status;
 }
 
-/* The kernels of a program for this kind of device, whose binaries it takes, or with `from_source` those that
- * it doesn't from their text; else XPU_ERROR_NOT_SUPPORTED. OpenCL C for another kind of device may even
- * build, and be wrong. */
+/* Creates a program's kernels from its binaries; with `from_source`, rejected binaries are replaced by
+ * building the source. XPU_ERROR_NOT_SUPPORTED if the program is for another kind of device, or a binary is
+ * rejected. The target is checked first, because source for another kind of device may build and give wrong
+ * results. */
 static xpu_status ready_kernels(xpu_package *p, const unsigned char *images, bool from_source) {
     for (int i = 0; i < p->image_count; i++)
         XPU_TRY(xpu_tile_target_check(p->images[i].image->target, p->device));
@@ -170,7 +174,7 @@ static xpu_status check_lengths(const unsigned char *programs, size_t words, int
     return XPU_SUCCESS;
 }
 
-/* Reads the first program that suits the device, one with binaries for it before others. */
+/* Reads the first program that suits the device; programs with usable binaries have priority. */
 static xpu_status choose_program(xpu_package *p, const unsigned char *programs, size_t size,
                                  const unsigned char *images, uint64_t images_size) {
     const xpu_package bare = *p;
@@ -220,7 +224,7 @@ static xpu_status open_package(xpu_package *p, const char *path) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(p->device, &properties));
     p->is_mapped_there = properties->type == XPU_DEVICE_CPU && properties->host_unified_memory;
-    /* before the weights are read; the first run does so, too, when kernels are built */
+    /* Trim before the weights are read; the first run trims again after its kernels are built. */
     static _Atomic bool trimmed;
     if (p->is_mapped_there && !atomic_exchange(&trimmed, true)) XPU_TRY(xpu_device_trim(p->device));
     if (!os_file_map(path, &p->map)) return xpu_fail(XPU_ERROR_IO, "package: can't read %s", path);

@@ -1,5 +1,6 @@
-/* A package's program from its words into tables. Any words may come: what doesn't fit is refused here, so
- * that the plan and the run may trust every number but those that follow from the inputs' sizes. */
+/* Parses a package's program into tables. The words are untrusted: everything malformed is rejected here with
+ * XPU_ERROR_INVALID_ARGUMENT. The plan and the run can therefore trust every value except those that depend
+ * on the inputs' sizes. The package owns the tables and frees them, also after an error. */
 #include "package/format.h"
 
 typedef struct reader {
@@ -23,13 +24,14 @@ static int64_t take(reader *r) {
     return word;
 }
 
-/* A number from 0 to below `limit`, else -1, which no table has. */
+/* Reads an index below `limit`; -1, which no table contains, if it is out of range. */
 static int take_index(reader *r, int64_t limit) {
     const int64_t word = take(r);
     return !r->is_short && word >= 0 && word < limit ? (int)word : -1;
 }
 
-/* A count of things that have at least `words` words each. */
+/* Reads a count of items with at least `words` words each; the rest of the program must have room for them.
+ */
 static int take_count(reader *r, size_t words) {
     const int64_t count = take(r);
     if (count < 0 || count > INT32_MAX || (uint64_t)count > r->left / words) r->is_short = true;
@@ -75,7 +77,7 @@ static bool take_shape(reader *r, const xpu_package *p, pack_tensor *t) {
     return t->size && t->stride;
 }
 
-/* --- the parts, in the order of the file --- */
+/* --- sections of a program, in file order --- */
 
 #define TABLE(pointer, count)                                                                                \
     do {                                                                                                     \
@@ -122,7 +124,7 @@ static xpu_status take_constants(reader *r, xpu_package *p) {
     return XPU_SUCCESS;
 }
 
-/* The sizes that are the same in each call, for people and for the checks of callers. */
+/* Describes an input or output to callers; sizes that are the same in every call are filled in. */
 static void fill_port(const xpu_package *p, const pack_tensor *t, const char *name, xpu_package_port *port) {
     *port = (xpu_package_port){.name = name, .dtype = t->dtype, .dims = t->dims};
     for (int d = 0; d < t->dims; d++) {
@@ -205,7 +207,7 @@ static xpu_status take_images(reader *r, xpu_package *p, uint64_t images_size) {
     return XPU_SUCCESS;
 }
 
-/* A step uses a tensor: it, or what it is a view of, is needed from the first such step to the last. */
+/* Notes that a step uses a tensor, and extends the lifetime of its base. */
 static xpu_status use(xpu_package *p, int step, int64_t slot, bool is_written) {
     pack_tensor *t = &p->tensors[slot];
     if (t->kind == TENSOR_VIEW) t = &p->tensors[t->base];

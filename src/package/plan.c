@@ -1,6 +1,7 @@
-/* A shape's plan: what the registers hold, the tensors' sizes, and where those between the steps lie. Two
- * that aren't in use at the same time may have the same memory; the largest are placed first, each as low as
- * those that are there allow. */
+/* Plans. A plan holds, for one set of input sizes, the register values, the tensors' sizes and strides, and
+ * the offsets of intermediate tensors in the arena. Tensors whose lifetimes do not overlap may share memory:
+ * greedy by size, the largest first, each at the lowest free offset. A package keeps the last PLANS plans and
+ * owns them. Sizes for which the model was not compiled fail with XPU_ERROR_INVALID_ARGUMENT. */
 #include "package/format.h"
 
 static bool floor_divide(int64_t a, int64_t b, int64_t *quotient, int64_t *rest) {
@@ -63,8 +64,8 @@ bool reach_of(int dims, const int64_t *size, const int64_t *stride, uint64_t off
     return good && !__builtin_mul_overflow(end, element, bytes) && *bytes <= MOST_BYTES;
 }
 
-/* Sizes and strides of a tensor, and the bytes from its base's start to its last element's end. One without
- * gaps could be of these sizes, too: that is how results are handed out. */
+/* Computes a tensor's sizes, strides, and the bytes from its base's start to the end of its last element.
+ * Also checks that a contiguous tensor of these sizes is possible, because outputs may be returned as one. */
 static xpu_status shape(const pack_plan *plan, const pack_tensor *t, const char *what, int number,
                         plan_tensor *to) {
     const uint64_t element = xpu_dtype_size(t->dtype);
@@ -76,7 +77,7 @@ static xpu_status shape(const pack_plan *plan, const pack_tensor *t, const char 
         BAD_IF(size < 0 || stride < 0, "%s %d has size %lld and stride %lld in dimension %d", what, number,
                (long long)size, (long long)stride, d);
         if (size == 0) is_empty = true;
-        good = good && (uint64_t)stride <= MOST_BYTES / element; /* of dimensions without a step, too */
+        good = good && (uint64_t)stride <= MOST_BYTES / element; /* also in size-1 dimensions */
         good = good && !__builtin_mul_overflow(dense, (uint64_t)(size > 1 ? size : 1), &dense);
     }
     const int64_t offset = t->offset < 0 ? 0 : plan->values[t->offset];
@@ -162,7 +163,7 @@ static xpu_status check_bases(const xpu_package *p, const pack_plan *plan) {
     return XPU_SUCCESS;
 }
 
-/* The inputs' sizes are those that the model was compiled for, or may be. */
+/* Checks that the inputs' sizes are ones that the model was compiled for. */
 static xpu_status check_inputs(const xpu_package *p, const pack_plan *plan) {
     const int64_t *size = p->sizes;
     for (int i = 0; i < p->input_count; i++)

@@ -1,10 +1,13 @@
-/* Runs of a package: where its tensors lie this time, then a step after the other. */
+/* Running a package: assigns addresses to its tensors, then executes the steps in order on the caller's
+ * stream. One thread at a time may run a package. The caller owns inputs and outputs; outputs without memory
+ * are allocated and become the caller's, and are freed again if the run fails. Errors:
+ * XPU_ERROR_INVALID_ARGUMENT for tensors that do not fit the model, XPU_ERROR_OUT_OF_MEMORY. */
 #include "package/format.h"
 #include "xpu/device.h"
 #include "xpu/memory.h"
 #include "xpu/ops/copy.h"
 
-enum { ALIGNMENT = 16 }; /* that compiled kernels count on */
+enum { ALIGNMENT = 16 }; /* compiled kernels rely on it */
 
 void call_tensor(const pack_call *call, int64_t slot, xpu_tensor *tensor) {
     const pack_tensor *t = &call->package->tensors[slot];
@@ -15,7 +18,7 @@ void call_tensor(const pack_call *call, int64_t slot, xpu_tensor *tensor) {
 static void put_operand(xpu_iter *iter, int at, const xpu_tensor *t) {
     const int64_t element = (int64_t)xpu_dtype_size(t->dtype);
     iter->operand[at].data = t->data, iter->operand[at].dtype = t->dtype;
-    for (int d = 0; d < t->dims; d++) { /* a caller's dimension of no step may say any stride */
+    for (int d = 0; d < t->dims; d++) { /* a size-1 dimension may have any stride */
         const int from = t->dims - 1 - d;
         iter->operand[at].stride[d] = t->size[from] > 1 ? t->stride[from] * element : 0;
     }
@@ -51,7 +54,7 @@ static bool lies_so(int dims, const int64_t *size, const int64_t *stride, const 
 }
 static bool is_aligned(const void *data) { return (uintptr_t)data % ALIGNMENT == 0; }
 
-/* Bytes from element 0 to the last one's end: 0 without elements, UINT64_MAX if nothing is so large. */
+/* Bytes from element 0 to the end of the last element; 0 if empty, UINT64_MAX on overflow. */
 static uint64_t extent(const xpu_package_tensor *t) {
     uint64_t bytes;
     for (int d = 0; d < t->dims; d++)
@@ -59,7 +62,7 @@ static uint64_t extent(const xpu_package_tensor *t) {
     return reach_of(t->dims, t->size, t->stride, 0, xpu_dtype_size(t->dtype), &bytes) ? bytes : UINT64_MAX;
 }
 
-/* What a caller says of where its elements lie, whose sizes are the model's, and their extent. */
+/* Checks the strides of a caller's tensor and computes its extent. Its sizes have been checked. */
 static xpu_status check_strides(const xpu_package_tensor *t, const char *what, const char *name,
                                 uint64_t *bytes) {
     for (int d = 0; d < t->dims; d++) BAD_IF(t->stride[d] < 0, "%s %s has a negative stride", what, name);
@@ -91,8 +94,8 @@ static xpu_status find_plan(xpu_package *p, const xpu_package_tensor *inputs, in
     return plan_find(p, plan);
 }
 
-/* An output as the model leaves it; one that is a part of something, or other than the model's own memory, is
- * handed out without gaps. */
+/* The layout of an output as the model produces it. An output that is part of a larger tensor, or not in the
+ * model's own memory, is returned contiguous. */
 static void output_shape(const xpu_package *p, const pack_plan *plan, int i, xpu_package_tensor *to) {
     const pack_tensor *t = &p->tensors[p->outputs[i]];
     const plan_tensor *at = &plan->tensors[p->outputs[i]];
@@ -121,9 +124,9 @@ typedef struct run {
     xpu_package *p;
     pack_plan *plan;
     xpu_stream *stream;
-    void **temporary; /* memory that lives as long as the run */
+    void **temporary; /* memory that is freed at the end of the run */
     int temporaries;
-    void **given; /* outputs' memory that was made for the caller, to be taken back when the run fails */
+    void **given; /* output memory allocated for the caller; freed if the run fails */
 } run;
 
 static xpu_status get_memory(run *r, uint64_t size, void **to) {
@@ -133,7 +136,7 @@ static xpu_status get_memory(run *r, uint64_t size, void **to) {
     return XPU_SUCCESS;
 }
 
-/* The address at which the model finds an input. */
+/* Determines the address at which the model reads an input; copies the input if its layout does not fit. */
 static xpu_status place_input(run *r, int i, const xpu_package_tensor *in, void **to) {
     const plan_tensor *wanted = &r->plan->expected[i];
     const xpu_package_port *port = &r->p->input_ports[i];
@@ -176,7 +179,7 @@ static xpu_status place_inputs(run *r, const xpu_package_tensor *inputs) {
 /* Tensors without elements may have no memory. */
 static void *behind(void *base, uint64_t bytes) { return base ? (char *)base + bytes : NULL; }
 
-/* The arena belongs to the stream of the last run; it grows as plans want it. */
+/* Ensures that the arena belongs to this run's stream and is large enough for the plan. */
 static xpu_status place_arena(run *r) {
     xpu_package *p = r->p;
     if (p->arena && (p->arena_size < r->plan->arena || p->arena_stream != r->stream)) {
@@ -196,7 +199,8 @@ static xpu_status place_arena(run *r) {
     return XPU_SUCCESS;
 }
 
-/* The number of the output that is this tensor, all of it, and may be computed where the caller wants it. */
+/* Can output `i` be computed directly in the caller's memory? Only if it is a whole tensor of the same
+ * layout. */
 static bool in_place(const run *r, int i, const xpu_package_tensor *out) {
     const xpu_package *p = r->p;
     const int slot = p->outputs[i];
@@ -210,7 +214,7 @@ static bool in_place(const run *r, int i, const xpu_package_tensor *out) {
 
 static xpu_status place_outputs(run *r, xpu_package_tensor *outputs) {
     xpu_package *p = r->p;
-    for (int i = 0; i < p->tensor_count; i++) /* those that last till the end have no place in the arena */
+    for (int i = 0; i < p->tensor_count; i++) /* tensors that live to the end are not in the arena */
         if (p->tensors[i].kind == TENSOR_NEW && p->tensors[i].last == p->step_count) p->bases[i] = NULL;
     for (int i = 0; i < p->output_count; i++) {
         xpu_package_tensor *out = &outputs[i], shape = {0};
@@ -239,7 +243,7 @@ static xpu_status place_outputs(run *r, xpu_package_tensor *outputs) {
 
 static void place_views(run *r) {
     xpu_package *p = r->p;
-    for (int i = 0; i < p->tensor_count; i++) { /* views stand behind what they are of */
+    for (int i = 0; i < p->tensor_count; i++) { /* the base of a view precedes it */
         const pack_tensor *t = &p->tensors[i];
         if (t->kind == TENSOR_VIEW)
             p->bases[i] = behind(p->bases[t->base], (uint64_t)r->plan->tensors[i].offset);
@@ -290,7 +294,7 @@ static xpu_status run_steps(const run *r) {
     return XPU_SUCCESS;
 }
 
-/* Outputs that weren't computed where the caller wants them. */
+/* Copies the outputs that were not computed in the caller's memory. */
 static xpu_status hand_out(run *r, const xpu_package_tensor *outputs) {
     const xpu_package *p = r->p;
     bool waits = false;
@@ -305,7 +309,8 @@ static xpu_status hand_out(run *r, const xpu_package_tensor *outputs) {
             XPU_TRY(copy(r->stream, out->dtype, out->dims, out->size, out->data, out->stride, from, stride));
             continue;
         }
-        if (!lies_so(out->dims, out->size, out->stride, stride)) { /* gaps keep what they hold */
+        if (!lies_so(out->dims, out->size, out->stride,
+                     stride)) { /* leave the gaps between elements unchanged */
             void *packed;
             XPU_TRY(get_memory(r, bytes, &packed));
             XPU_TRY(xpu_memcpy(r->stream, packed, out->data, bytes, true));
@@ -347,7 +352,7 @@ xpu_status xpu_package_run(xpu_package *p, xpu_stream *stream, const xpu_package
     core_free(r.temporary);
     if (status == XPU_SUCCESS && !p->has_run) {
         p->has_run = true;
-        if (p->is_mapped_there) xpu_device_trim(p->device); /* building kernels is over */
+        if (p->is_mapped_there) xpu_device_trim(p->device); /* all kernels have been built */
     }
     return status;
 }

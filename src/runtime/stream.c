@@ -255,8 +255,9 @@ xpu_status stream_put_marker(xpu_stream *stream, bool flush, cl_event *marker) {
     return status;
 }
 
-/* A queue can't be asked, only a marker in it, which even in an idle queue is not done at once. So the marker
- * is kept from one call to the next, and a stream without new work since the last answer needs none. */
+/* OpenCL can query a marker but not a queue, and even in an idle queue a new marker is not complete
+ * immediately. A pending marker is therefore kept for the next call, and a stream without new work since the
+ * last answer needs none. */
 static xpu_status query(const cl_device *device, xpu_stream *stream) {
     if (stream->query_marker) {
         XPU_TRY(ask_marker(device, &stream->query_marker));
