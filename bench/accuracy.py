@@ -1,22 +1,22 @@
-"""Errors in units in the last place (ulp): xpu beside PyTorch's CPU device and, where there is one, CUDA.
+"""Errors in units in the last place (ulp) of xpu, PyTorch's CPU device and, if available, CUDA.
 
-    python bench/accuracy.py                           # functions, reductions: some minutes
-    python bench/accuracy.py functions -k bessel       # those with "bessel" in their names
+    python bench/accuracy.py                           # functions and reductions: a few minutes
+    python bench/accuracy.py functions -k bessel       # functions with "bessel" in their names
     python bench/accuracy.py functions --dtype float64 bfloat16
     python bench/accuracy.py reductions
     python bench/accuracy.py samples --dtype float32   # every operator on PyTorch's own samples: half an hour
-    openxpu run bench/accuracy.py                      # with a CUDA build of PyTorch, beside CUDA
+    openxpu run bench/accuracy.py                      # with a CUDA build of PyTorch: also CUDA
 
-Tables have the largest and the mean error of xpu and of each peer, and where xpu's largest is.
+The tables list the largest and the mean error of xpu and of each peer, and the location of xpu's largest.
 
-`functions`: every unary and special function against mpmath, at points over its whole range, with the
-neighbors of its zeros. `reductions`: sums, products, norms and scans against float64. `samples`: forward and
-backward of PyTorch's op_db (OpInfo) against float64 on the CPU: the share of results that are at least as
-exact as the peer's.
+`functions`: every unary and special function against mpmath, at points over its whole range and next to its
+zeros. `reductions`: sums, products, norms and scans against float64. `samples`: forward and backward of
+PyTorch's op_db (OpInfo) against float64 on the CPU; the table lists the share of results that are at least as
+accurate as the peer's.
 
-An error of 0.5 ulp is a correctly rounded result. Results below the smallest normal number don't count, as
-devices may flush them. The peer is the better of the CPU and CUDA; the exit status is 1 if a function's or a
-reduction's largest error exceeds the peer's by more than `--slack` ulp.
+A correctly rounded result has an error of at most 0.5 ulp. Results below the smallest normal number are
+ignored, since devices may flush them. The peer is the more accurate of the CPU and CUDA. The exit status is 1
+if the largest error of a function or a reduction exceeds the peer's by more than `--slack` ulp.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ BITS = {torch.float64: torch.int64, torch.float32: torch.int32}
 
 @dataclass
 class Function:
-    """A function, its exact counterpart in mpmath and the points where they are compared.
+    """A function, its exact counterpart in mpmath, and the points at which they are compared.
 
     Parameters
     ----------
     name : str
-        Where the result stands in the table.
+        The name in the table.
     call : callable
         Takes the points as tensors of one dtype and device.
     exact : callable
-        Takes one point as mpmath numbers; may raise where the function is not defined.
+        Takes one point as mpmath numbers; may raise where the function is undefined.
     points : callable
-        From the dtype to a float64 tensor an argument, of numbers that the dtype has.
+        Maps the dtype to one float64 tensor per argument, with values that the dtype represents.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Function:
 
 
 def uniform(*ranges: tuple[float, float], count: int = 600) -> Tensor:
-    """`count` random points in each range."""
+    """Return `count` random points in each range."""
     generator = torch.Generator().manual_seed(len(ranges))
     parts = [
         torch.rand(count, generator=generator, dtype=torch.float64) * (high - low) + low
@@ -84,12 +84,12 @@ def uniform(*ranges: tuple[float, float], count: int = 600) -> Tensor:
 
 
 def magnitudes(low: float, high: float, count: int = 400, sides: tuple[int, ...] = (1, -1)) -> Tensor:
-    """Points of 10**low to 10**high, evenly by their logarithms, on both sides of 0."""
+    """Return points with magnitudes from 10**low to 10**high, on a logarithmic scale, with both signs."""
     return torch.cat([side * 10 ** uniform((low, high), count=count) for side in sides])
 
 
 def around(zeros: Iterable[object]) -> Points:
-    """The neighbors of each zero in the dtype, and points around it."""
+    """Return the nearest points to each zero in the dtype, and points around it."""
 
     def points(dtype: torch.dtype) -> list[Tensor]:
         zero = torch.tensor([float(z) for z in zeros], dtype=torch.float64)  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ def around(zeros: Iterable[object]) -> Points:
 
 
 def at(*tensors: Tensor, zeros: Iterable[object] = ()) -> Points:
-    """Points of one argument: these, and those around the zeros."""
+    """Return points of one argument: these, and points around the zeros."""
     zeros = list(zeros)
 
     def points(dtype: torch.dtype) -> list[Tensor]:
@@ -115,7 +115,7 @@ def at(*tensors: Tensor, zeros: Iterable[object] = ()) -> Points:
 
 
 def pairs(first: Tensor, second: Tensor) -> Points:
-    """Points of two arguments."""
+    """Return points of two arguments."""
     return lambda dtype: [first.to(dtype).double(), second.to(dtype).double()]
 
 
@@ -127,7 +127,7 @@ def _zeros(function: Real, ranges: Iterable[tuple[float, float]]) -> list[object
 
 
 def bessel() -> Iterator[Function]:
-    """Bessel functions and Airy's."""
+    """Return Bessel and Airy functions."""
     far = [30, 100, 317, 1000]
     small = magnitudes(-12, 1)
     oscillating = [small, uniform((-10, 10), (-60, 60), (-1000, 1000)), magnitudes(3, 6)]
@@ -174,7 +174,7 @@ def _lgamma_zeros() -> list[object]:
 
 
 def gamma() -> Iterator[Function]:
-    """The gamma function's family."""
+    """Return the gamma function and its relatives."""
     psi = _zeros(mpmath.digamma, [(1.3, 1.6)] + [(-k + 1e-6, -k + 1 - 1e-6) for k in range(1, 12)])
     wide = [magnitudes(-8, 1), uniform((-5, 5), (-40, 40))]
     positive = [abs(magnitudes(-5, 1)), uniform((0, 4), (0, 50))]
@@ -220,7 +220,7 @@ def _quantile(p: mpmath.mpf) -> object:
 
 
 def error_functions() -> Iterator[Function]:
-    """The normal distribution and what belongs to it."""
+    """Return functions of the normal distribution."""
     unit = [uniform((-1, 1), (-0.1, 0.1)), magnitudes(-8, 0)]
     ends = 1 - 10 ** uniform((-7, -1))
     yield Function("erf", special.erf, mpmath.erf, at(magnitudes(-8, 1), uniform((-5, 5))))
@@ -238,7 +238,7 @@ def error_functions() -> Iterator[Function]:
 
 
 def elementary() -> Iterator[Function]:
-    """Elementary functions, activations, and products with logarithms."""
+    """Return elementary functions, activations, and products with logarithms."""
     wide = [magnitudes(-8, 1), uniform((-10, 10))]
     unit = [uniform((-1, 1)), magnitudes(-8, 0)]
     positive = [abs(magnitudes(-30, 30)), uniform((0, 4))]
@@ -299,7 +299,7 @@ def _chebyshev(x: mpmath.mpf, n: int, kind: str, shifted: bool) -> object:
 
 
 def polynomials() -> Iterator[Function]:
-    """Orthogonal polynomials; mpmath's own are exact enough off their zeros only with more digits."""
+    """Return orthogonal polynomials; near their zeros, mpmath needs more digits for them."""
     inner = at(uniform((-1, 1), (-1.5, 1.5), count=250))
     for n in (3, 8, 20):
         for kind in "tuvw":
@@ -326,7 +326,7 @@ def _degree(name: str, n: int) -> Callable[[Tensor], Tensor]:
 
 
 def functions() -> Iterator[Function]:
-    """All of them."""
+    """Return all functions."""
     for family in (bessel, gamma, error_functions, elementary, polynomials):
         yield from family()
 
@@ -337,7 +337,7 @@ def functions() -> Iterator[Function]:
 def exactly(
     function: Function, dtype: torch.dtype, cache: Path | None
 ) -> tuple[list[Tensor], Tensor, Tensor]:
-    """The points, and the exact results there as the sum of two float64 tensors; NaN where there is none."""
+    """Return the points and the exact results as a sum of two float64 tensors, NaN where undefined."""
     points = function.points(dtype)
     file = cache / f"{function.name} {str(dtype)[6:]}.pt".replace(" ", "_") if cache else None
     if file and file.exists():
@@ -369,10 +369,10 @@ def exactly(
 
 
 def ulps(actual: Tensor, high: Tensor, low: Tensor | float = 0.0) -> Tensor:
-    """The errors of `actual` against high + low, in units in the last place of its dtype there.
+    """Return the errors of `actual` relative to high + low, in units in the last place of its dtype.
 
-    Infinite where one of the two is no finite number and the other is. NaN where there is no exact result, or
-    it is smaller than a normal number.
+    The error is infinite if exactly one of the two is finite. It is NaN if the exact result is undefined or
+    smaller than the smallest normal number.
     """
     info = torch.finfo(actual.dtype)
     wide, rounded = actual.double(), high.to(actual.dtype).double()
@@ -386,7 +386,7 @@ def ulps(actual: Tensor, high: Tensor, low: Tensor | float = 0.0) -> Tensor:
 
 @dataclass
 class Errors:
-    """Largest and mean error, in ulp, and where the largest is."""
+    """The largest and the mean error in ulp, and the location of the largest."""
 
     largest: float
     mean: float
@@ -394,7 +394,7 @@ class Errors:
 
     @staticmethod
     def of(error: Tensor, points: list[Tensor]) -> Errors:
-        """From the errors at the points; those that are NaN don't count."""
+        """Summarize the errors at the points, ignoring NaN."""
         counted = ~error.isnan()
         if not counted.any():
             return Errors(0.0, 0.0, "")
@@ -405,17 +405,17 @@ class Errors:
 
 
 def peers() -> list[str]:
-    """The devices that xpu is compared with."""
+    """Return the devices that xpu is compared with."""
     return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 
 def number(value: float) -> str:
-    """An error in five columns."""
+    """Format an error in five columns."""
     return f"{value:.2f}" if value < 100 else f"{value:.0f}" if value < 1e5 else f"{value:.0e}"
 
 
 class Report:
-    """A table of largest and mean errors by device, and whether xpu's are no larger than the others'."""
+    """A table of the largest and mean errors by device, and whether xpu is as accurate as its peers."""
 
     def __init__(self, title: str, slack: float, show_all: bool) -> None:
         self.table, self.slack, self.show_all = Table(title=title), slack, show_all
@@ -427,7 +427,7 @@ class Report:
         self.table.add_column("worst at")
 
     def add(self, name: str, errors: dict[str, Errors]) -> None:
-        """A row; red where xpu's largest error exceeds that of the best peer."""
+        """Add a row; it fails if xpu's largest error exceeds that of the best peer."""
         best = min(errors[p].largest for p in peers())
         worse = errors["xpu"].largest > best + self.slack
         self.total += 1
@@ -440,7 +440,7 @@ class Report:
             self.table.add_row(name, *cells, errors["xpu"].where)
 
     def print(self) -> bool:
-        """Prints the table; True if xpu is nowhere less exact."""
+        """Print the table; return whether xpu is nowhere less accurate."""
         console = Console(width=max(80, Console().width))
         if self.table.row_count:
             console.print(self.table)
@@ -449,7 +449,7 @@ class Report:
 
 
 def compare_functions(arguments: argparse.Namespace) -> bool:
-    """Every function that has `-k` in its name."""
+    """Compare every function with `-k` in its name."""
     good = True
     for dtype in (DTYPES[name] for name in arguments.dtype):
         title = f"functions, {str(dtype)[6:]}: largest and mean error in ulp"
@@ -478,7 +478,7 @@ def compare_functions(arguments: argparse.Namespace) -> bool:
 
 
 def reductions(dtype: torch.dtype) -> Iterator[tuple[str, Callable[[Tensor], Tensor], Tensor]]:
-    """What adds, multiplies or accumulates: name, function and argument."""
+    """Return sums, products, norms and scans: name, function and argument."""
     torch.manual_seed(0)
     for count in (1000, 10_000, 1_000_000):
         rows = max(1, 100_000 // count)
@@ -507,7 +507,7 @@ def reductions(dtype: torch.dtype) -> Iterator[tuple[str, Callable[[Tensor], Ten
 
 
 def compare_reductions(arguments: argparse.Namespace) -> bool:
-    """Every reduction that has `-k` in its name, against float64."""
+    """Compare every reduction with `-k` in its name with float64."""
     good = True
     for dtype in (DTYPES[name] for name in arguments.dtype if name != "float64"):
         report = Report(f"reductions, {str(dtype)[6:]}: error in ulp", arguments.slack, not arguments.worse)
@@ -525,7 +525,7 @@ def compare_reductions(arguments: argparse.Namespace) -> bool:
 
 
 def _convert(tree: object, device: str, dtype: torch.dtype | None = None) -> object:
-    """Copies of the tensors in `tree` on a device, those of real or complex numbers in the dtype's kind."""
+    """Copy the tensors in `tree` to a device; floating-point and complex ones get the dtype's precision."""
 
     def convert(leaf: object) -> object:
         if isinstance(leaf, Tensor):
@@ -543,7 +543,7 @@ def _convert(tree: object, device: str, dtype: torch.dtype | None = None) -> obj
 
 
 def _results(operator: OpInfo, sample: SampleInput, device: str, wide: bool, seed: int = 0) -> list[Tensor]:
-    """The results of an operator and the gradients of its arguments, by gradients that are drawn alike."""
+    """Return the results of an operator and its input gradients, for reproducible output gradients."""
     dtype = torch.float64 if wide else None
     given: Any = _convert((sample.input, sample.args, sample.kwargs), device, dtype)
     first, rest, named = given
@@ -562,7 +562,7 @@ def _results(operator: OpInfo, sample: SampleInput, device: str, wide: bool, see
 
 
 def _distance(actual: Tensor, exact: Tensor) -> float:
-    """The largest error of a tensor in ulp of its dtype at the largest result; infinite where NaN differs."""
+    """Return the largest error in ulp at the largest result's magnitude; infinite where NaN differs."""
     if actual.is_complex():
         actual, exact = torch.view_as_real(actual), torch.view_as_real(exact)
     rounded = exact.to(actual.dtype)
@@ -581,7 +581,7 @@ def _comparable(result: Tensor) -> bool:
 
 
 def compare_samples(arguments: argparse.Namespace) -> bool:
-    """Every operator of PyTorch's op_db that has `-k` in its name."""
+    """Compare every operator of PyTorch's op_db with `-k` in its name."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     table = Table(title="PyTorch's samples: results at least as exact as the peer's, against float64")
@@ -613,12 +613,12 @@ def compare_samples(arguments: argparse.Namespace) -> bool:
 
 
 def _sample_errors(operator: OpInfo, dtype: torch.dtype, most: int) -> Iterator[tuple[float, float]]:
-    """Xpu's and the best peer's error of every result; none of random ones, nor where one refuses."""
+    """Yield xpu's and the best peer's error per result; skip random results and unsupported samples."""
     gradients = operator.supports_autograd and dtype in operator.supported_backward_dtypes("cpu")
     torch.manual_seed(0)
     try:
         samples = list(itertools.islice(operator.sample_inputs("cpu", dtype, requires_grad=gradients), most))
-    except Exception as error:  # samples that this machine can't make
+    except Exception as error:  # samples that this machine cannot make
         print(f"{operator.formatted_name}: {error}", file=sys.stderr)
         return
     for sample in samples:
@@ -642,7 +642,7 @@ def _sample_errors(operator: OpInfo, dtype: torch.dtype, most: int) -> Iterator[
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -660,7 +660,7 @@ def main() -> int:
         arguments.cache.mkdir(parents=True, exist_ok=True)
     parts = {"functions": compare_functions, "reductions": compare_reductions, "samples": compare_samples}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's samples call what is deprecated
+        warnings.simplefilter("ignore")  # PyTorch's samples call deprecated functions
         good = [parts[part](arguments) for part in arguments.what or ("functions", "reductions")]
     return 0 if all(good) else 1
 

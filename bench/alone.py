@@ -1,7 +1,7 @@
-"""What libxpu does without the host's libraries, as C programs and packages have it: beside PyTorch on the CPU.
+"""libxpu without the host's libraries, as C programs and packages use it, compared with PyTorch on the CPU.
 
-Products, convolutions and attention by libxpu's own kernels for processors (`OPENXPU_HOST_PROVIDER=0`), which
-PyTorch itself takes from oneDNN and MKL. Those have instructions for products of halves that OpenCL C can't reach.
+Matrix products, convolutions and attention run on libxpu's own CPU kernels (`OPENXPU_HOST_PROVIDER=0`).
+PyTorch uses oneDNN and MKL, which have half-precision matrix instructions that OpenCL C cannot reach.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONVOLUTIONS = (
     ((8, 256, 14, 14), (256, 256, 3, 3), 1, 1),
     ((8, 64, 28, 28), (256, 64, 1, 1), 1, 0),
 )
-# batch, heads, queries, keys, head: a sentence, an image, a long text, a step of decoding
+# batch, heads, queries, keys, head size: a sentence, an image, a long text, a decoding step
 ATTENTION = (
     (8, 12, 128, 128, 32),
     (8, 12, 197, 197, 64),
@@ -34,13 +34,13 @@ ATTENTION = (
 
 
 def by_scores(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Attention with the matrix of scores: two products and a softmax."""
+    """Compute attention with an explicit score matrix: two products and a softmax."""
     with sdpa_kernel(SDPBackend.MATH):
         return F.scaled_dot_product_attention(q, k, v)
 
 
 def cases() -> Iterator[Case]:
-    """The bars are what is to be kept, in fp32 and fp16; PyTorch's products of bf16 are the processor's own."""
+    """Yield cases; fp32 and fp16 bars keep the current level; for bf16 PyTorch uses CPU instructions."""
     torch.manual_seed(0)
     for dtype in DTYPES:
         name = str(dtype).removeprefix("torch.")

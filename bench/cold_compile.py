@@ -1,8 +1,8 @@
-"""The first call of a compiled model with empty caches: on xpu, and by Inductor's C++ backend on the CPU.
+"""The first call of a compiled model with empty caches: on xpu, and with Inductor's C++ backend on the CPU.
 
-Each call has a process of its own, the sides in turns; of each side the best of all rounds is compared. What is
-timed is from the call of `torch.compile` until the first call's results are there: tracing, Inductor, Triton, ours
-and the driver's compiler, beside Inductor's C++ and the system's.
+Each call runs in a process of its own, and the two sides alternate; the best of all rounds counts for each
+side. The time runs from the call of `torch.compile` until the first call's results are available. It covers
+tracing, Inductor, Triton, this compiler and the driver's, or Inductor's C++ backend and the system compiler.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODELS = ("ViT training step", "ResNet training step", "MiniLM inference", "GPT-
 
 
 def first_call(name: str, device: str) -> float:
-    """Seconds of the first call of a model in this process."""
+    """Return the seconds until a model's first results in this process."""
     torch.manual_seed(0)
     start = time.perf_counter()
     if name == "ViT training step":
@@ -42,7 +42,7 @@ def first_call(name: str, device: str) -> float:
 
 
 def fresh(name: str, device: str) -> float:
-    """The same in a new process with empty caches."""
+    """Run first_call in a new process with empty caches."""
     caches = ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {variable: f"{folder}/{variable}" for variable in caches}
@@ -57,7 +57,7 @@ def fresh(name: str, device: str) -> float:
 
 
 def main() -> int:
-    """0 when the bar is reached: ViT is ready on xpu at least as early as on the CPU."""
+    """Return 0 if ViT is ready on xpu at least as early as on the CPU."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--one", nargs=2, metavar=("MODEL", "DEVICE"), help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=2)

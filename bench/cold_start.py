@@ -1,8 +1,8 @@
-"""What first uses of kernels cost: with an empty cache beside a full one, each in a fresh process.
+"""The cost of the first use of kernels: with an empty and with a full cache, each in a fresh process.
 
-An epoch of the main job's vision transformer; and the first use of pairs of an operator and a dtype. Rounds go in
-turns; of each side the best is compared. Beside the seconds on the clock stand those of the processor, which other
-work on the machine changes less.
+Measured are an epoch of the main job's vision transformer, and the first use of pairs of operator and dtype.
+The rounds of both sides alternate, and the best of each counts. Next to wall time the table lists CPU time,
+which depends less on other work on the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples" / "python"
 
 
 def epoch(half: bool = False) -> dict[str, float]:
-    """Seconds of an epoch of training in this process, and the programs that it built and loaded."""
+    """Train for an epoch in this process; return the seconds and the programs built and loaded."""
     sys.path.insert(0, str(EXAMPLES))
     import main_job
     import openxpu
@@ -32,7 +32,7 @@ def epoch(half: bool = False) -> dict[str, float]:
 
     torch.manual_seed(0)
     model = VisionTransformer(8, 2, 1, 10, 64, 3, 4)
-    main_job.digits()  # scikit-learn's own start is not what is measured
+    main_job.digits()  # keep scikit-learn's start out of the measurement
     torch.optim.AdamW(model.parameters())
     busy = time.process_time()
     _, seconds, _ = main_job.train(model, "xpu", half, 1, lambda: None)
@@ -48,7 +48,7 @@ PAIRS = {
 
 
 def pairs() -> dict[str, float]:
-    """Seconds of the first use of pairs of operator and dtype in this process."""
+    """Return the seconds of the first use of pairs of operator and dtype in this process."""
     import openxpu
     import torch
 
@@ -77,7 +77,7 @@ CASES = {
 
 
 def fresh(case: str, folder: str) -> dict[str, float]:
-    """The same in a new process whose cache is `folder`."""
+    """Run the same in a new process whose cache is `folder`."""
     run = subprocess.run(
         [sys.executable, __file__, "--one", case],
         env=os.environ | {"OPENXPU_CACHE_DIR": folder},
@@ -89,7 +89,7 @@ def fresh(case: str, folder: str) -> dict[str, float]:
 
 
 def main() -> int:
-    """Print a table, a row a case."""
+    """Print a table with one row per case."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--one", choices=CASES, help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,10 +1,11 @@
-"""all_reduce of xpu tensors beside the same bytes on the CPU, over Gloo (`python bench/collectives.py`).
+"""Times all_reduce of xpu and of CPU tensors over Gloo (`python bench/collectives.py`).
 
-Two processes of this machine, both kinds by turns in the same run; the best tenth of each. Before each call they meet
-in a group that is neither's: a barrier in the same one would leave its threads at work. A processor's tensors are
-reduced where they lie: the bars are 50 µs more up to 1 MiB and 1.10 of the time from 8 MiB on. What a GPU's take is
-compared with pinned memory of the host: 1.5 of the time from 8 MiB on. `OPENXPU_MEMORY=buffer` has a processor
-behave as a GPU. With `--mpi` MPI's launcher starts the processes, and xpu's tensors go over MPI as well, by turns.
+Two processes on this machine run both kinds alternately; the fastest tenth of each counts. Before each call
+they synchronize in a third group, since a barrier in a measured group would leave its threads busy. CPU
+tensors are reduced in place; their bars are 50 µs extra up to 1 MiB and a ratio of 1.10 from 8 MiB on. GPU
+tensors are compared with pinned host memory; their bar is a ratio of 1.5 from 8 MiB on.
+`OPENXPU_MEMORY=buffer` treats a CPU as a GPU. With `--mpi`, MPI's launcher starts the processes, and xpu
+tensors go over MPI as well.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from rich.table import Table
 from two_processes import add_options, join, start
 
 SIZES = tuple(1 << n for n in (10, 14, 17, 20, 23, 26))
-MORE = 50e-6  # seconds, for small tensors
+MORE = 50e-6  # seconds allowed for small tensors
 
 
 def seconds(runs: list[Callable[[], object]], rounds: int, between: dist.ProcessGroup) -> list[float]:
-    """The time of each that a tenth of its runs stay below, taken by turns: others on the machine add to the rest."""
+    """Return, per work, the time that a tenth of its runs stay below; the works alternate."""
     times: list[list[float]] = [[] for _ in runs]
     for turn in range(rounds + 3):
         for i in range(len(runs)):
@@ -40,13 +41,13 @@ def seconds(runs: list[Callable[[], object]], rounds: int, between: dist.Process
 
 
 def work(rank: int, folder: str, options: argparse.Namespace) -> None:
-    """One of the processes."""
+    """Run one of the processes."""
     torch.set_num_threads(1)
     name, is_by_mpi = "cpu:gloo,xpu:xccl", rank < 0
     rank = join(rank, folder, name, "cpu:gloo,xpu:mpi")
     by_mpi = dist.group.WORLD if is_by_mpi else None
     kinds = [torch.xpu.get_device_properties(i).type for i in range(torch.xpu.device_count())]
-    torch.xpu.set_device(rank % kinds.count(kinds[0]))  # GPUs come before the processor
+    torch.xpu.set_device(rank % kinds.count(kinds[0]))  # GPUs come before the CPU
     rows, between, group = [], dist.new_group(backend="gloo"), dist.new_group(backend=name)
     for size in SIZES:
         on_xpu = torch.ones(size // 4, device="xpu")
@@ -69,7 +70,7 @@ def work(rank: int, folder: str, options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """0 when every bar is reached."""
+    """Return 0 if every bar is reached."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_options(parser, "bench_collectives.json")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""torch.compile: the models compiled on xpu, against eager on xpu and against Inductor's C++ on the CPU."""
+"""Compiled models on xpu, compared with eager on xpu and with Inductor's C++ backend on the CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Work = Callable[[], object]
 
 
 def kernels(device: str) -> Iterator[tuple[str, Work]]:
-    """Inductor's usual fusions, one kernel each."""
+    """Yield Inductor's usual fusions, one kernel each."""
     generator = torch.Generator().manual_seed(0)
     x, y = (torch.randn(1024, 1024, generator=generator).to(device) for _ in range(2))
     weight = torch.randn(1024, generator=generator).to(device)
@@ -33,7 +33,7 @@ def kernels(device: str) -> Iterator[tuple[str, Work]]:
 
 
 def models(device: str) -> Iterator[tuple[str, Work]]:
-    """The models of networks.py, compiled."""
+    """Yield the models of networks.py, compiled."""
     for batch in (1, 32):
         yield f"MiniLM inference, batch {batch}", torch.compile(networks.encoder(device, batch))
     torch.manual_seed(0)
@@ -46,7 +46,7 @@ def models(device: str) -> Iterator[tuple[str, Work]]:
 
 
 def cases() -> Iterator[Case]:
-    """Compiled on xpu against the CPU's C++ backend, then against eager on xpu."""
+    """Yield xpu against the CPU's C++ backend, then against eager on xpu."""
     for (name, ours), (_, theirs) in zip(kernels("xpu"), kernels("cpu"), strict=True):
         yield Case("kernels against C++", name, ours, theirs, 0.7)
     eager = {case.name: case.ours for case in networks.cases()}

@@ -1,10 +1,10 @@
-"""A step of decoding of a Llama-shaped model with random weights, bf16 beside int4 (`python bench/decode.py`).
+"""Times a decoding step of a Llama-shaped model, bf16 and int4 (`python bench/decode.py`).
 
-One sequence, one token at a time, keys and values in a cache of fixed size, the position in a tensor: the step is the
-same work each time, so that a graph can be captured of it. Per kind of weights: microseconds a token called op by op,
-replayed from a graph, replayed from one of the compiled step, and by the graphs that `mode="reduce-overhead"` makes of
-it; and the bytes that weights and cache take. Without arguments a model of a billion weights;
-`--layers 2 --width 256 --hidden 512 --words 1000` is one for a processor.
+The weights are random. One sequence is decoded token by token, with a fixed-size KV cache and the position in
+a tensor. Every step is the same work, so it can be captured as a graph. For each kind of weights the table
+lists microseconds per token called op by op, replayed from a graph, replayed from a graph of the compiled
+step, and with the graphs of `mode="reduce-overhead"`, and the bytes of weights and cache. The default model
+has a billion weights; `--layers 2 --width 256 --hidden 512 --words 1000` is small enough for a CPU.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ aten = torch.ops.aten
 
 
 class Int4Linear(nn.Module):
-    """A layer without bias whose weights, (out, in), are 4-bit integers with a bf16 scale for each 128 along a row."""
+    """A linear layer without bias: int4 weights (out, in), one bf16 scale per 128 elements of a row."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -38,12 +38,12 @@ class Int4Linear(nn.Module):
         self.zero = torch.full_like(self.scale, 8, dtype=torch.int8)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of (rows, in)."""
+        """Map shape (rows, in) to (rows, out)."""
         return aten._weight_int4pack_mm_with_scales_and_zeros(x, self.weight, GROUP, self.scale, self.zero)
 
 
 class Block(nn.Module):
-    """Attention with a cache of (heads, length, depth), and a gated layer."""
+    """Attention with a cache of shape (heads, length, depth), and a gated MLP."""
 
     keys: Tensor
     values: Tensor
@@ -59,7 +59,7 @@ class Block(nn.Module):
         self.register_buffer("values", torch.zeros(1, kv_heads, length, self.depth))
 
     def forward(self, x: Tensor, position: Tensor, mask: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-        """Of one token, (1, width)."""
+        """Process one token, shape (1, width)."""
         q, k, v = (
             self.qkv(self.norms[0](x))
             .view(1, -1, 1, self.depth)
@@ -75,7 +75,7 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    """Numbers of tokens to the likeliest next one."""
+    """Maps token IDs to the most likely next token."""
 
     cos: Tensor
     sin: Tensor
@@ -95,7 +95,7 @@ class Llama(nn.Module):
         self.register_buffer("places", torch.arange(length))
 
     def forward(self, token: Tensor, position: Tensor) -> Tensor:
-        """Both (1,); one further."""
+        """Map a token and a position, both of shape (1,), to the next ones."""
         x = self.words(token)
         mask = (self.places <= position).view(1, 1, 1, -1)
         turn = self.cos[position], self.sin[position]
@@ -105,7 +105,7 @@ class Llama(nn.Module):
 
 
 def make(weights: str, sizes: list[int], device: str) -> Llama:
-    """The same random model each time, its layers quantized one by one."""
+    """Make the same random model each time, quantizing its layers one by one."""
     torch.manual_seed(0)
     with torch.device("meta"):
         model = Llama(*sizes)
@@ -130,7 +130,7 @@ def make(weights: str, sizes: list[int], device: str) -> Llama:
 
 
 def per_call(work: Callable[[], object], seconds: float = 0.3) -> float:
-    """Microseconds, the best of three rounds, the device's work included."""
+    """Return microseconds per call, the best of three rounds, including the device's work."""
     work()
     torch.xpu.synchronize()
     best = float("inf")
@@ -146,7 +146,7 @@ def per_call(work: Callable[[], object], seconds: float = 0.3) -> float:
 
 
 def captured(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """The step as a replay of a graph, after a first call that builds what it needs."""
+    """Return the replay of a graph of the step, captured after a first call that builds kernels."""
     step()
     graph = torch.xpu.XPUGraph()
     with torch.xpu.graph(graph):
@@ -161,7 +161,7 @@ def captured(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
 
 @torch.no_grad()
 def measure(weights: str, sizes: list[int]) -> tuple[list[float], bool]:
-    """MiB, microseconds in each way; whether graphs say the same sixteen tokens."""
+    """Return MiB, microseconds for each way, and whether the graphs produce the same sixteen tokens."""
     torch.xpu.empty_cache()
     before = torch.xpu.memory_allocated()
     model = make(weights, sizes, "xpu")
@@ -172,7 +172,7 @@ def measure(weights: str, sizes: list[int]) -> tuple[list[float], bool]:
     def eager() -> Tensor:
         return model(token, position)
 
-    def fused() -> Tensor:  # which rounds less often than eager, so that its tokens are its own
+    def fused() -> Tensor:  # rounds less often than eager, so its tokens may differ
         return compiled(token, position)
 
     by_inductor = torch.compile(model, dynamic=False, mode="reduce-overhead")
@@ -192,7 +192,7 @@ def measure(weights: str, sizes: list[int]) -> tuple[list[float], bool]:
 
 
 def main() -> int:
-    """Print the table; 1 where a graph says something else."""
+    """Print the table; return 1 if a graph produces other tokens."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, default in (
         ("words", 32000),

@@ -1,7 +1,8 @@
-"""Fused linear layers and convolutions on xpu beside the same unfused, compiled (`python bench/fused.py`).
+"""Fused linear layers and convolutions on xpu, compared with unfused compiled ones (`python bench/fused.py`).
 
-Both sides run on xpu: the left column has the fused operator, the right one what Inductor makes of the same without
-freezing, a product or a convolution and a kernel for what follows. Fused may not be slower.
+Both sides run on xpu. The left column is the fused operator; the right one is Inductor's code for the same
+function without freezing: a product or convolution and a kernel for the rest. The fused operator must not be
+slower.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ LINEARS = [(1, 1024, 1024), (32, 768, 3072), (512, 768, 3072), (1024, 1024, 1024
 
 
 def compiled(function: Callable[..., Tensor], *arguments: Tensor) -> Callable[[], object]:
-    """The function without freezing."""
+    """Compile the function without freezing."""
     return partial(torch.compile(function, fullgraph=True, dynamic=False), *arguments)
 
 
 def convolutions(dtype: torch.dtype) -> Iterator[Case]:
-    """With silu, and with a residual connection and relu."""
+    """Yield convolutions with silu, and with a residual connection and relu."""
     name = str(dtype).removeprefix("torch.")
     for n, cin, cout, width, kernel, groups in CONVOLUTIONS:
         x = torch.randn(n, cin, width, width, device="xpu", dtype=dtype).to(memory_format=torch.channels_last)
@@ -66,7 +67,7 @@ def convolutions(dtype: torch.dtype) -> Iterator[Case]:
 
 
 def linears(dtype: torch.dtype) -> Iterator[Case]:
-    """With gelu, and with a residual connection."""
+    """Yield linear layers with gelu, and with a residual connection."""
     name = str(dtype).removeprefix("torch.")
     for rows, k, n in LINEARS:
         x, w = (
@@ -92,7 +93,7 @@ def linears(dtype: torch.dtype) -> Iterator[Case]:
 
 
 def cases() -> Iterator[Case]:
-    """Both, in fp32 and bf16."""
+    """Yield both in fp32 and bf16."""
     with torch.no_grad():
         for dtype in (torch.float32, torch.bfloat16):
             yield from linears(dtype)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from harness import Case, main
 
-# ResNet-50's: channels in, channels out, kernel, stride, pixels a side.
+# ResNet-50: input channels, output channels, kernel, stride, image side.
 CONVOLUTIONS = [
     (64, 64, 3, 1, 56),
     (128, 128, 3, 1, 28),
@@ -21,7 +21,7 @@ CONVOLUTIONS = [
 
 
 def cases() -> Iterator[Case]:
-    """Products, small products, convolutions forward and backward, attention."""
+    """Yield products, small products, convolutions forward and backward, and attention."""
     for dtype in (torch.float32, torch.bfloat16):
         name = str(dtype).removeprefix("torch.")
         for n in (256, 512, 1024, 2048):

@@ -1,8 +1,9 @@
-"""Host time a kernel of eager calls and of a graph's replay (`python bench/graph.py`).
+"""Host time per kernel, called eagerly and replayed from a graph (`python bench/graph.py`).
 
-Of each work: how many pieces a capture of it has, and how long the host takes for one of them, eager and replayed, in
-turns, the best of several rounds. On a host device that is the whole time, the kernels' own included; on others what
-it takes to submit. The last column: how many times as fast a whole call is replayed, until the device is done with it.
+For each work the table lists the number of nodes in its graph, and the host time per node, eager and
+replayed. The two alternate, and the best of several rounds counts. On a CPU device the host time includes the
+kernels; on other devices it is the time to submit them. The last column is the speedup of a whole call by
+replay, including the device's work.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Work = Callable[[], object]
 
 
 def pointwise(elements: int) -> Work:
-    """A chain of a hundred operations, of ten kernels in turns."""
+    """Make a chain of a hundred operations that cycles through ten kernels."""
     x = torch.rand(elements, device="xpu") + 0.5
     operations = (torch.sin, torch.cos, torch.exp, torch.abs, torch.sqrt, torch.tanh, torch.neg)
 
@@ -40,14 +41,14 @@ def pointwise(elements: int) -> Work:
 
 
 def mlp() -> Work:
-    """The forward pass of four layers, one row."""
+    """Make the forward pass of four layers on one row."""
     layers = [layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64))]
     model, x = nn.Sequential(*layers).to("xpu"), torch.randn(1, 64, device="xpu")
     return lambda: model(x)
 
 
 def training() -> Work:
-    """A step of AdamW on a small convolutional net."""
+    """Make an AdamW step on a small convolutional network."""
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10), nn.Dropout(0.1)
     ).to("xpu")
@@ -65,7 +66,7 @@ def training() -> Work:
 
 
 def cases() -> Iterator[tuple[str, Work]]:
-    """Each work with its name."""
+    """Yield each work with its name."""
     for elements in (16, 1024):
         yield f"100 pointwise operations on {elements}", pointwise(elements)
     with torch.no_grad():
@@ -78,7 +79,7 @@ def cases() -> Iterator[tuple[str, Work]]:
 
 
 def capture(work: Work) -> tuple[torch.xpu.XPUGraph, int]:
-    """A graph of the work, and of how many pieces it is."""
+    """Capture the work; return the graph and its number of nodes."""
     side = torch.xpu.Stream()
     with torch.xpu.stream(side):
         for _ in range(3):
@@ -95,7 +96,7 @@ def capture(work: Work) -> tuple[torch.xpu.XPUGraph, int]:
 
 
 def seconds(work: Work) -> tuple[float, float]:
-    """The time of one call: the host's, and until the device is done."""
+    """Return the time of one call: on the host, and until the device has finished."""
     start = time.perf_counter()
     work()
     returned = time.perf_counter()
@@ -104,13 +105,13 @@ def seconds(work: Work) -> tuple[float, float]:
 
 
 def best(rounds: int, *works: Work) -> list[tuple[float, float]]:
-    """The least host's and whole time of each work, called in turns."""
+    """Return the least host and total time of each work; the works alternate."""
     taken = [[seconds(work) for work in works] for _ in range(rounds)]
     return [tuple(map(min, zip(*times, strict=True))) for times in zip(*taken, strict=True)]
 
 
 def main() -> int:
-    """Prints a table, and writes it as JSON."""
+    """Print the table and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--rounds", type=int, default=200)

@@ -1,7 +1,7 @@
-"""How the benchmarks measure: both sides in one process, in turns, and the better time of each.
+"""Measures both sides of a benchmark in one process, alternately, and takes the best time of each.
 
-A benchmark file defines `cases() -> Iterator[Case]`; run one by itself (`python bench/rows.py`) or all
-by `make bench`. A ratio is the CPU device's time over xpu's: above 1 xpu is faster.
+A benchmark file defines `cases() -> Iterator[Case]`. Run one file directly (`python bench/rows.py`) or all of
+them with `make bench`. A ratio is the CPU device's time divided by xpu's: above 1 xpu is faster.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Case:
     Parameters
     ----------
     group, name : str
-        Where the result stands in the table.
+        The names in the table.
     ours, theirs : callable
         The work on xpu and on the CPU.
     bar : float
-        Least ratio wanted.
+        The least acceptable ratio.
     median : bool
         Compare medians of single calls (latency) instead of the best of several rounds.
     without : pair of callables, optional
-        For ours and theirs each what is to be left out: its time, measured in the same turns, is taken off.
+        Work to exclude from ours and theirs. It is timed in the same rounds, and its time is subtracted.
     """
 
     group: str
@@ -49,7 +49,7 @@ class Case:
 
 @dataclass
 class Result:
-    """A measured case; times in microseconds."""
+    """A measured case; times are in microseconds."""
 
     group: str
     name: str
@@ -68,7 +68,7 @@ def _time(work: Callable[[], object], calls: int) -> float:
 
 
 def measure(case: Case, rounds: int = 9, seconds: float = 0.05) -> Result:
-    """Runs both sides in turns, `rounds` times about `seconds` each."""
+    """Run both sides alternately, `rounds` times for about `seconds` each."""
     sides = (case.ours, case.theirs, *(case.without or ()))
     calls = []
     for work in sides:
@@ -87,7 +87,7 @@ def measure(case: Case, rounds: int = 9, seconds: float = 0.05) -> Result:
 
 
 def report(cases: Iterable[Case], path: Path | None = None, title: str = "xpu beside the CPU device") -> bool:
-    """Measures, prints a table, writes JSON; True when every bar is reached."""
+    """Measure, print a table and write JSON; return whether every bar is reached."""
     console = Console(width=110)
     results = []
     table = Table(title=f"{title}: {torch.xpu.get_device_name()}, {torch.get_num_threads()} threads")
@@ -107,7 +107,7 @@ def report(cases: Iterable[Case], path: Path | None = None, title: str = "xpu be
 
 
 def main(cases: Callable[[], Iterator[Case]]) -> None:
-    """The command line of one benchmark file."""
+    """Run the command line of one benchmark file."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("-k", default="", help="only cases with this in their group or name")

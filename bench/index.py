@@ -1,4 +1,4 @@
-"""Concatenation, indexing, embeddings, and the optimizer's part of a training step."""
+"""Concatenation, indexing, embeddings, and the optimizer step of training."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch.utils._pytree import tree_map
 
 
 def both(group: str, name: str, work: Callable[..., Any], *inputs: Any) -> Case:
-    """One case: the same work on copies of `inputs` on each device."""
+    """Return a case with the same work on copies of `inputs` on each device."""
     device = tree_map(lambda x: x.to("xpu") if isinstance(x, torch.Tensor) else x, inputs)
     return Case(group, name, lambda: work(*device), lambda: work(*inputs), 1.0)
 
 
 def parameters(device: str) -> list[torch.Tensor]:
-    """Parameters and gradients as those of a small vision transformer: 6 layers of width 192."""
+    """Return parameters and gradients like those of a small vision transformer: 6 layers of width 192."""
     shapes = [
         (192, 192),
         (192,),
@@ -41,7 +41,7 @@ def parameters(device: str) -> list[torch.Tensor]:
 
 
 def cases() -> Iterator[Case]:
-    """cat, index, embedding, foreach and AdamW on the shapes of models."""
+    """Yield cat, index, embedding, foreach and AdamW with the shapes of models."""
     yield both("cat", "2 of [32, 128, 384], dim 1", lambda *t: torch.cat(t, 1), *torch.randn(2, 32, 128, 384))
     yield both(
         "cat",

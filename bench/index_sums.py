@@ -1,7 +1,8 @@
 """Sums, products, means and extremes by index beside PyTorch's CPU or CUDA: operators × dtypes × places × order.
 
-`python bench/index_sums.py [--beside cpu|cuda] [--elements N] [--only TEXT …] [--dtypes f32,…] [--json FILE]`; beside
-CUDA under `openxpu run`, with a CUDA build of PyTorch. A ratio is the other's time over xpu's: above 1 xpu is faster.
+`python bench/index_sums.py [--beside cpu|cuda] [--elements N] [--only TEXT …] [--dtypes f32,…] [--json
+FILE]`; beside CUDA under `openxpu run`, with a CUDA build of PyTorch. A ratio is the other's time over xpu's:
+above 1 xpu is faster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Models exported and packaged, beside `torch.compile` of the same on xpu and beside eager PyTorch on the CPU.
 
-An AOTInductor package runs under PyTorch; libxpu's package (`openxpu export`) from C, on arrays, in this process: its
-products and convolutions are PyTorch's libraries' here. `bench/alone.py` has those that C programs get.
+An AOTInductor package runs under PyTorch; libxpu's package (`openxpu export`) from C, on arrays, in this
+process: its products and convolutions are PyTorch's libraries' here. `bench/alone.py` has those that C
+programs get.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 Layers and convolutions of 8-bit activations, which PT2E lowers to, beside the same in float32.
 
-A few rows are multiplied with the weights as they are read, which takes as long as reading them does: beside a
-copy of as many bytes (read and written: twice the traffic), called one by one and replayed as graphs. For many rows the
-weights are dequantized into a workspace first: beside the plain product of those. `openxpu info --tuning` has the limit, `quantized_rows`.
+A few rows are multiplied with the weights as they are read, which takes as long as reading them does: beside
+a copy of as many bytes (read and written: twice the traffic), called one by one and replayed as graphs. For
+many rows the weights are dequantized into a workspace first: beside the plain product of those. `openxpu info
+--tuning` has the limit, `quantized_rows`.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
 """Schedules and bytes of collectives over up to 1,000 simulated ranks (`python bench/scale.py`).
 
-Each algorithm is a list of rounds, and a round what every rank sends in it: to whom, which pieces of the buffer. From
-those come bytes, messages and neighbors of a rank, and the time of a network in which a message takes `latency` plus
-its bytes over `bandwidth`, and a rank sends one at a time. MPI's rings have one message under way, and what goes straight
-all. What the pieces hold is followed, too, for
-small numbers of ranks: the schedules are of these collectives only if every rank ends with what it should have.
+Each algorithm is a list of rounds, and a round what every rank sends in it: to whom, which pieces of the
+buffer. From those come bytes, messages and neighbors of a rank, and the time of a network in which a message
+takes `latency` plus its bytes over `bandwidth`, and a rank sends one at a time. MPI's rings have one message
+under way, and what goes straight all. What the pieces hold is followed, too, for small numbers of ranks: the
+schedules are of these collectives only if every rank ends with what it should have.
 
-Those of xpu's tensors over Gloo go straight from rank to rank: all_gather, reduce_scatter and small all_reduces at once;
-of larger all_reduces each rank adds up a share, and passes it on. Each rank tells every other one first what it does; few
-bytes are in the same message. MPI's are those that MPICH chooses by size (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005).
+Those of xpu's tensors over Gloo go straight from rank to rank: all_gather, reduce_scatter and small
+all_reduces at once; of larger all_reduces each rank adds up a share, and passes it on. Each rank tells every
+other one first what it does; few bytes are in the same message. MPI's are those that MPICH chooses by size
+(Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005).
 
-`--check` runs Gloo's in 2 to 8 processes of this machine and compares what their sockets sent with the model, to the
-byte: beside its contents each message has a header, a notice that it is there and one that it is wanted.
+`--check` runs Gloo's in 2 to 8 processes of this machine and compares what their sockets sent with the model,
+to the byte: beside its contents each message has a header, a notice that it is there and one that it is
+wanted.
 """
 
 from __future__ import annotations

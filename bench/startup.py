@@ -1,8 +1,9 @@
 """What openxpu adds to `import torch`, and how long `openxpu compile` takes to start.
 
-Every figure is of fresh processes: `import torch` with openxpu and (TORCH_DEVICE_BACKEND_AUTOLOAD=0) without, in
-turns, so that the machine's other work meets both alike; and the whole command `openxpu compile` on a small kernel.
-Medians are compared; processor time stands beside the time on the clock, which a busy machine stretches.
+Every figure is of fresh processes: `import torch` with openxpu and (TORCH_DEVICE_BACKEND_AUTOLOAD=0) without,
+in turns, so that the machine's other work meets both alike; and the whole command `openxpu compile` on a
+small kernel. Medians are compared; processor time stands beside the time on the clock, which a busy machine
+stretches.
 """
 
 from __future__ import annotations

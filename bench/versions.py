@@ -2,9 +2,10 @@
 
     python bench/versions.py OTHER [--parts rows gemm] [-k layer_norm]
 
-Both are built (`make build` in each). A process of each has the same case at a time, and they take turns many times, so
-that what else the machine does meets both. A ratio is the other's least time over this one's: below 1 this checkout is
-slower. Cases that come out below 0.97 are measured again, twice as long, and the better ratio counts.
+Both are built (`make build` in each). A process of each has the same case at a time, and they take turns many
+times, so that what else the machine does meets both. A ratio is the other's least time over this one's: below
+1 this checkout is slower. Cases that come out below 0.97 are measured again, twice as long, and the better
+ratio counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The host's time for an operator of a compiled model: C++ wrapper and package against the Python wrapper.
 
-Each layer is a product and a kernel of a few elements, which takes no time worth speaking of. All have the same
-weight, so that what Dynamo looks at before each call doesn't grow with them: what a call takes apart from its
-operators is in a model of a fifth of the layers, too, and the difference is the operators' own.
+Each layer is a product and a kernel of a few elements, which takes no time worth speaking of. All have the
+same weight, so that what Dynamo looks at before each call doesn't grow with them: what a call takes apart
+from its operators is in a model of a fifth of the layers, too, and the difference is the operators' own.
 """
 
 from __future__ import annotations

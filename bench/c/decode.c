@@ -1,13 +1,13 @@
-/* The launches of a step of decoding, each kind by itself, without PyTorch: microseconds a launch, replayed
- * as a graph over weights that don't lie in the cache.
+/* Times each kind of launch of a decoding step, without PyTorch: microseconds per launch, replayed as a graph
+ * over weights that are not in the cache.
  *
  *     cc -O2 bench/c/decode.c -Iinclude -Lbuild -lxpu -lm -Wl,-rpath,$PWD/build -o build/bench_decode
  *     build/bench_decode [i4 bf16 attention] [width hidden words keys]
  *
- * Of a Llama-shaped model of a billion parameters by default (bench/decode.py): queries, keys and values with
- * their norm, rotation and caches; attention to `keys` keys, by a mask; its layer, added to x; gate and up
- * with their norm; the layer after them; all words. Without sizes 4096 x 4096 and 4096 x 14336, too, and
- * attention of longer caches. */
+ * The default sizes are those of a Llama-shaped model with a billion parameters (bench/decode.py). The
+ * launches are the QKV projection with RMS norm, RoPE and KV-cache write; masked attention over `keys` keys;
+ * the output projection with residual; the gated product with its norm; the down projection; the vocabulary
+ * projection. Without sizes it also times 4096 x 4096 and 4096 x 14336, and attention over longer caches. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdint.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ enum { GROUP = 128, DEPTH = 64, MOST = 256 };
 
 static xpu_stream *stream;
 
-/* Random bytes; of bfloat16 numbers below 1. */
+/* Random bytes; with `numbers`, bfloat16 values of magnitude less than 1. */
 static void *filled(size_t bytes, bool numbers) {
     static uint32_t state = 1;
     void *device;
@@ -44,7 +44,7 @@ typedef struct weight {
     void *data, *scale, *zero;
 } weight;
 
-/* n lines of k. */
+/* Weights of shape (n, k). */
 static weight weight_of(bool is_int4, int64_t n, int64_t k) {
     weight w = {.data = filled((size_t)(n * k) * 2 / (is_int4 ? 4 : 1), !is_int4)};
     if (!is_int4) return w;
@@ -57,21 +57,21 @@ static void forget(weight w) {
 }
 static xpu_quant_params form_of(weight w, int64_t n) {
     return (xpu_quant_params){.dtype = XPU_INT4,
-                           .group_rows = GROUP,
-                           .group_columns = 1,
-                           .scale = w.scale,
-                           .scale_dtype = XPU_BFLOAT16,
-                           .scale_row_stride = n,
-                           .scale_column_stride = 1,
-                           .zero = w.zero,
-                           .zero_dtype = XPU_INT8,
-                           .zero_row_stride = n,
-                           .zero_column_stride = 1};
+                              .group_rows = GROUP,
+                              .group_columns = 1,
+                              .scale = w.scale,
+                              .scale_dtype = XPU_BFLOAT16,
+                              .scale_row_stride = n,
+                              .scale_column_stride = 1,
+                              .zero = w.zero,
+                              .zero_dtype = XPU_INT8,
+                              .zero_row_stride = n,
+                              .zero_column_stride = 1};
 }
 
 typedef enum kind { CACHED, ADDED, GATED, PLAIN } kind;
 
-/* One row times weights of `parts`, as the kind says. */
+/* Launches the product of one row with weights; `parts` has the output columns of each. */
 static void product(kind what, bool is_int4, const int64_t *parts, int64_t k, const weight *w, void *x,
                     void *out, void *norm, void *const caches[2], void *angles, int64_t *position,
                     int64_t keys) {
@@ -107,7 +107,7 @@ static void product(kind what, bool is_int4, const int64_t *parts, int64_t k, co
         check(xpu_gemm_fused(stream, &args, &joined));
 }
 
-/* Of one query an item; `mask` may be NULL. */
+/* Attention of one query per batch item; `mask` may be NULL. */
 static void attention(void *query, void *const caches[2], void *mask, void *out, int64_t batch, int64_t heads,
                       int64_t key_heads, int64_t keys, int64_t depth) {
     const int64_t one[] = {batch, heads, 1, depth}, of_one[] = {heads * depth, depth, depth, 1};
@@ -122,7 +122,7 @@ static void attention(void *query, void *const caches[2], void *mask, void *out,
     check(xpu_attention_forward(stream, &args));
 }
 
-/* Microseconds of one of `count` launches that were captured. */
+/* Microseconds per launch of a captured graph of `count` launches. */
 static double replayed(xpu_graph *graph, int count) {
     double best = 1e30;
     for (int round = 0; round < 8; round++) {
@@ -189,7 +189,7 @@ int main(int count, char **words) {
             for (int i = 0; i < many; i++)
                 for (int j = 0; j < 3 && parts[j]; j++) w[i][j] = weight_of(is_int4, parts[j], k);
             check(xpu_graph_create(0, &graph));
-            for (int run = 0; run < 2; run++) { /* the first builds kernels */
+            for (int run = 0; run < 2; run++) { /* the first run builds kernels */
                 if (run) check(xpu_graph_begin(graph, stream, NULL));
                 for (int i = 0; i < (run ? many : 1); i++)
                     product(launches[l].what, is_int4, parts, k, w[i], x, out, norm, caches[i % 64], angles,

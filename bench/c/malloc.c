@@ -1,4 +1,4 @@
-/* What xpu_malloc and xpu_free cost when the cache serves them, beside the C library's malloc. */
+/* Compares xpu_malloc and xpu_free, served from the cache, with the C library's malloc. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -11,7 +11,7 @@ static double now(void) {
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* Many short bursts, of which the fastest counts: other programs disturb that least. */
+/* The fastest of many short bursts counts, since other programs disturb it least. */
 enum { ROUNDS = 2000, BURSTS = 300, LIVE = 64 };
 
 static void check(xpu_status status) {
@@ -20,11 +20,11 @@ static void check(xpu_status status) {
     exit(1);
 }
 
-/* Nanoseconds of a malloc and a free of `size`, with other blocks of that size around. */
+/* Nanoseconds of a malloc and a free of `size` bytes while other blocks of that size are allocated. */
 static double pair(xpu_stream *stream, size_t size, int live) {
     static void *blocks[LIVE], *p;
     for (int i = 0; i < live; i++) check(xpu_malloc(stream, size, &blocks[i]));
-    for (int i = 0; i < live; i += 2) check(xpu_free(blocks[i])); /* holes to choose from */
+    for (int i = 0; i < live; i += 2) check(xpu_free(blocks[i])); /* leave holes to choose from */
     double best = 1e30;
     for (int repeat = 0; repeat < BURSTS; repeat++) {
         double start = now();

@@ -1,4 +1,4 @@
-/* What the benchmarks share that link libxpu: an error ends them, and the time. Wants _POSIX_C_SOURCE. */
+/* Shared by the C benchmarks: exit on error, and the clock. Requires _POSIX_C_SOURCE. */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What the runtime itself costs and gives on each device, without PyTorch: launches, copies, bandwidth.
+/* Times the runtime on each device without PyTorch: launches, copies, bandwidth.
  *
  *     cc -O2 bench/c/runtime.c -Iinclude -Lbuild -lxpu -Wl,-rpath,$PWD/build -o build/bench_runtime */
 #define _POSIX_C_SOURCE 200809L
@@ -11,13 +11,13 @@
 #include "xpu/memory.h"
 #include "xpu/program.h"
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        xpu_status status_ = (call);                                                               \
-        if (status_ != XPU_SUCCESS) {                                                              \
-            fprintf(stderr, "%s: %s\n", xpu_status_name(status_), xpu_last_error());               \
-            exit(1);                                                                               \
-        }                                                                                          \
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        xpu_status status_ = (call);                                                                         \
+        if (status_ != XPU_SUCCESS) {                                                                        \
+            fprintf(stderr, "%s: %s\n", xpu_status_name(status_), xpu_last_error());                         \
+            exit(1);                                                                                         \
+        }                                                                                                    \
     } while (0)
 
 static double now(void) {
@@ -69,7 +69,8 @@ static void measure(int device) {
     double submitted = now() - start;
     TRY(xpu_stream_synchronize(stream));
     double finished = now() - start;
-    printf("  launch: %.2f µs submitted, %.2f µs done\n", submitted / launches * 1e6, finished / launches * 1e6);
+    printf("  launch: %.2f µs submitted, %.2f µs done\n", submitted / launches * 1e6,
+           finished / launches * 1e6);
     start = now();
     for (int i = 0; i < 2000; i++) {
         TRY(xpu_launch(stream, nothing, &none, &params, sizeof params));
@@ -111,7 +112,8 @@ static void measure(int device) {
     TRY(xpu_launch(stream, add, &all, &params, sizeof params));
     TRY(xpu_memcpy(stream, host, c, part, true));
     long wrong = memcmp(back, host, 0);
-    for (size_t i = 0; i < part / sizeof *host; i++) wrong += back[i] != (float)(i % 1000) || host[i] != back[i] + 2;
+    for (size_t i = 0; i < part / sizeof *host; i++)
+        wrong += back[i] != (float)(i % 1000) || host[i] != back[i] + 2;
     printf("  %ld wrong numbers\n", wrong);
     TRY(xpu_event_destroy(from));
     TRY(xpu_event_destroy(to));

@@ -1,8 +1,9 @@
-/* A guard-page allocator, to be preloaded. Larger blocks end at an inaccessible page, so an access beyond the block
- * raises SIGSEGV at once. Freeing a block raises SIGILL if the padding between its end and the page has changed. It
- * finds the out-of-bounds accesses that Intel's CPU compiler makes occasionally.
+/* A guard-page allocator, to be preloaded. Larger blocks end at an inaccessible page, so an access beyond the
+ * block raises SIGSEGV at once. Freeing a block raises SIGILL if the padding between its end and the page has
+ * changed. It finds the out-of-bounds accesses that Intel's CPU compiler makes occasionally.
  *
- *     cc -O2 -shared -fPIC tests/intel_cpu/guard.c -o guard.so && LD_PRELOAD=$PWD/guard.so OPENXPU_CACHE=0 PROGRAM
+ *     cc -O2 -shared -fPIC tests/intel_cpu/guard.c -o guard.so && LD_PRELOAD=$PWD/guard.so OPENXPU_CACHE=0
+ * PROGRAM
  */
 #define _GNU_SOURCE
 #include <errno.h>

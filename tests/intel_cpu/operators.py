@@ -1,4 +1,4 @@
-"""Search for wrong code from Intel's CPU compiler in the op library, as miscompilation.py does for Triton kernels.
+"""Search for wrong code from Intel's CPU compiler in the op library (for Triton kernels: miscompilation.py).
 
     python tests/intel_cpu/operators.py [--every N] [--only PATTERN] [--folder FOLDER] [--jobs N]
 

@@ -1,7 +1,7 @@
-"""An interpreter of Triton IR on NumPy: slow, plain, and independent of the compiler's later stages.
+"""A Triton IR interpreter on NumPy: slow, simple, and independent of the compiler's later stages.
 
-It reads the generic form that ``openxpu compile --dump-after verify`` prints. Buffers are NumPy arrays; a pointer
-is the number of its buffer in the upper bits and a byte offset in the lower ones.
+It reads the generic form that ``openxpu compile --dump-after verify`` prints. Buffers are NumPy arrays. A
+pointer has the index of its buffer in the upper bits and a byte offset in the lower ones.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STORED = {"i1": np.uint8, "bf16": np.uint16} | {e: np.uint8 for e in NARROW if e
 
 @dataclass
 class Type:
-    """A scalar's or tensor's type."""
+    """The type of a scalar or tensor."""
 
     element: str
     shape: tuple[int, ...]
@@ -54,7 +54,7 @@ class Type:
 
 @dataclass
 class Op:
-    """An operation, as printed."""
+    """One operation."""
 
     name: str
     args: list[str]
@@ -75,7 +75,7 @@ class Op:
 
 @dataclass
 class Block:
-    """Arguments and operations."""
+    """A block's arguments and operations."""
 
     args: list[str]
     types: list[Type]
@@ -114,7 +114,7 @@ class _Reader:
         self.at = 0
 
     def block_body(self, blocks: list[Block]) -> str:
-        """Read operations and labels up to the line that closes the region; return that line."""
+        """Parse operations and labels up to the line that closes the region; return that line."""
         while True:
             line = self.lines[self.at]
             self.at += 1
@@ -151,7 +151,7 @@ class _Reader:
 
 
 def parse(text: str) -> Op:
-    """Read a module (Triton's own text); return its public function."""
+    """Parse a module (Triton's own text); return its public function."""
     printed = _tile.compile_module(text.encode(), dump_after="verify").dump
     reader = _Reader(printed)
     reader.at = 1
@@ -162,9 +162,9 @@ def parse(text: str) -> Op:
 
 
 def _rounded(value: np.ndarray, element: str) -> torch.Tensor:
-    """In the narrow type, as Triton rounds: what is beyond f8E4M3FN's range, which has no infinity, to its end."""
+    """Round to the narrow type as Triton does: f8E4M3FN, which has no infinity, saturates."""
     wide = torch.from_numpy(np.array(value, order="C"))
-    if element == "f8E4M3FN":  # PyTorch before 2.13 made NaN of it
+    if element == "f8E4M3FN":  # before 2.13, PyTorch converts these values to NaN
         wide = wide.clamp(-448, 448)
     return wide.to(NARROW[element])
 
@@ -180,7 +180,7 @@ def _unsigned(a: np.ndarray) -> np.ndarray:
     return a.astype(np.uint8) if a.dtype == np.bool_ else a.view(f"u{a.dtype.itemsize}")
 
 
-# By 0: 0, as the compiler has it.
+# Division by 0 yields 0, as in compiled kernels.
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     safe = np.where(b == 0, 1, b)
     q = np.abs(a.astype(np.float128)) // np.abs(safe.astype(np.float128))
@@ -189,7 +189,7 @@ def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _bits(a: np.ndarray) -> np.ndarray:
-    """Give the bits of integers, the lowest first, along a new last dimension."""
+    """Return the bits of integers along a new last dimension, least significant first."""
     u, width = _unsigned(a), 8 * np.asarray(a).dtype.itemsize
     return (u[..., None] >> np.arange(width, dtype=u.dtype)) & 1
 
@@ -298,11 +298,11 @@ _EXTERN = {
 
 
 class Unsupported(NotImplementedError):
-    """An operation that the interpreter doesn't know."""
+    """An operation that the interpreter does not support."""
 
 
 class Interpreter:
-    """Runs one program after another over shared buffers."""
+    """Runs programs one after another on shared buffers."""
 
     def __init__(
         self, function: Op, buffers: list[np.ndarray | int | float], grid: tuple[int, int, int]
@@ -326,7 +326,7 @@ class Interpreter:
                         self.blocks(self.function.regions[0])
 
     def blocks(self, blocks: list[Block]) -> tuple[str, list[np.ndarray]]:
-        """Run a region from its first block; return its end's name and values."""
+        """Run a region from its first block; return the name and values of its terminator."""
         block = blocks[0]
         while True:
             for op in block.ops[:-1]:
@@ -466,7 +466,7 @@ class Interpreter:
     def do_arith_cmpi(self, op, args, ty):
         sign = _CMPI[op.attr("predicate")]
         a, b = (_unsigned(x) for x in args) if sign[0] == "u" else args
-        if a.dtype == np.bool_:  # with a sign, true is -1
+        if a.dtype == np.bool_:  # as a signed integer, true is -1
             a, b = -a.astype(np.int8), -b.astype(np.int8)
         return _COMPARE[sign.lstrip("u")](a, b)
 
@@ -509,7 +509,7 @@ class Interpreter:
             return self.do_arith_fptosi(op, args, ty)
         x, end = np.nan_to_num(np.asarray(args[0], np.float64), nan=0.0), 2.0**bits
         inside = np.where(x < end, np.clip(x, 0, None), 0).astype(np.uint64)
-        most = np.uint64(2**bits - 1)  # what doesn't fit is the nearest that does, as on CUDA
+        most = np.uint64(2**bits - 1)  # saturates, as on CUDA
         return np.where(x < end, inside, most).astype(f"u{bits // 8}").view(ty.dtype)
 
     def do_tt_bitcast(self, op, args, ty):
@@ -591,7 +591,7 @@ class Interpreter:
         return args[0].astype(wide) @ args[1].astype(wide) + args[2]
 
     def combine(self, op: Op, left: list[np.ndarray], right: list[np.ndarray]) -> list[np.ndarray]:
-        """Apply the region of a reduction or scan to arrays."""
+        """Apply the combine region of a reduction or scan to arrays."""
         return [np.array(v) for v in self.elementwise(op.regions[0], [*left, *right], left[0].shape)]
 
     def elementwise(
@@ -646,7 +646,7 @@ class Interpreter:
 
 
 def note_pointees(function: Op) -> dict[str, str]:
-    """Map each pointer's name to its element."""
+    """Map each pointer's name to its element type."""
     found: dict[str, str] = {}
 
     def walk(blocks: list[Block]) -> None:
@@ -662,14 +662,14 @@ def note_pointees(function: Op) -> dict[str, str]:
 
 
 def interpret(text: str, grid: tuple[int, int, int], buffers: list[np.ndarray | int | float]) -> None:
-    """Run a module on ``buffers``, which are changed in place.
+    """Run a module on ``buffers``, which are modified in place.
 
     Raises
     ------
     Unsupported
-        For what the interpreter doesn't know.
+        If the interpreter does not support an operation.
     IndexError
-        For an access outside of a buffer.
+        If the program accesses memory outside a buffer.
     """
     function = parse(text)
     machine = Interpreter(function, buffers, grid)

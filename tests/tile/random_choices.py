@@ -1,7 +1,8 @@
-"""Parts of random programs that choose by the lane, in the forms of which Intel's CPU compiler makes wrong code.
+"""Parts of random programs that select by lane, in the forms that Intel's CPU compiler miscompiles.
 
-Each function writes one part by a generator's means (``random_programs.Generator``). What they are after stands in
-``tests/intel_cpu/faults``: ``shared`` and ``carried`` in choices.cl, ``loads`` in paths.cl, ``falling`` in strided.cl.
+Each function writes one part with a generator (``random_programs.Generator``). The faults that they target
+are described in ``tests/intel_cpu/faults``: ``shared`` and ``carried`` in choices.cl, ``loads`` in paths.cl,
+``falling`` in strided.cl.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ FLOAT_COMBINES = ("fadd", "fadd", "fadd", "fmax", "fmin")
 
 
 def element(g: Generator) -> str:
-    """Choose a type that is reduced."""
+    """Choose an element type for a reduction."""
     return g.random.choice(
         ["f32"] * 4 + ["i32"] * 3 + ["i64", "i16", "i8", "f16", "bf16"] + ["f64"] * g.has_fp64
     )
 
 
 def numbers(g: Generator, kind: str, index: Value) -> Value:
-    """Load from the input, small numbers of a float."""
+    """Load values from the input; floats are small."""
     base, like = g.input(kind)
     name, kind_text = g.pointers(base, kind, index).split("|")
     v = g.op(f"tt.load {name} : {kind_text}", g.new(kind, index.shape, most=like.most, unit=like.unit))
-    if kind in BITS or v.most <= 64:  # a loop of much more than this is not unswitched
+    if kind in BITS or v.most <= 64:  # a much larger loop is not unswitched
         return v
     return g.carriable(v)
 
 
 def across(g: Generator, v: Value, shape: tuple[int, ...], axis: int) -> Value:
-    """Spread a row or a column over a block; ``axis`` is the dimension along which its elements are equal."""
+    """Broadcast a row or a column to a block; elements are equal along dimension ``axis``."""
     size = (1, shape[1]) if axis == 0 else (shape[0], 1)
     return g.broadcast(g.changed("tt.expand_dims", v, size, f" {{axis = {axis} : i32}}"), shape)
 
 
 def by_column(g: Generator, shape: tuple[int, int]) -> Value:
-    """Choose among columns: by their number, up to one, or by what was loaded."""
+    """Make a condition on columns: by index, by an upper bound, or by loaded values."""
     columns = shape[1]
     kind = g.random.choice(["bit", "bit", "bit of a pair", "bound", "number", "loaded", "of both"])
     if kind == "of both":
@@ -68,7 +69,7 @@ def by_column(g: Generator, shape: tuple[int, int]) -> Value:
 
 
 def changed(g: Generator, v: Value) -> Value:
-    """Give another number for each of ``v``."""
+    """Change each element of ``v``."""
     is_int = v.element in BITS
     number = g.constant(v.element, v.shape, g.random.choice([2, 3, -1] if is_int else [2.0, 3.0, -1.0]))
     if g.random.random() < 0.2:
@@ -88,7 +89,7 @@ def chosen(g: Generator, where: Value, a: Value, b: Value) -> Value:
 
 
 def block(g: Generator) -> tuple[int, int]:
-    """Choose a block's shape."""
+    """Choose a block shape."""
     while True:
         shape = 2 ** g.random.randint(1, 7), 2 ** g.random.randint(1, 6)
         if math.prod(shape) <= g.limit:
@@ -96,7 +97,7 @@ def block(g: Generator) -> tuple[int, int]:
 
 
 def shared(g: Generator) -> Value | None:
-    """Reduce along rows what was chosen by the column between numbers that all columns share."""
+    """Reduce rows of a select, by column, between values that all columns share."""
     shape, kind = block(g), element(g)
     rows = g.along((shape[0],), 0)
     if g.random.random() < 0.3:
@@ -126,7 +127,7 @@ def shared(g: Generator) -> Value | None:
 
 
 def carried(g: Generator) -> None:
-    """Sum in a loop what was chosen by the lane between scalars."""
+    """In a loop, sum a select, by lane, between scalars."""
     size, kind = (
         2 ** g.random.randint(0, 6),
         g.random.choice(["f32", "f32", "i32", "i64", "f64" if g.has_fp64 else "i16"]),
@@ -158,11 +159,11 @@ def carried(g: Generator) -> None:
 
 
 def loads(g: Generator) -> None:
-    """Choose by the lane between two loads, or two places to store to, as far as a bound that all lanes of a chunk share."""
+    """Select by lane between two loads or store addresses, up to a bound that is uniform in a chunk."""
     size = 2 ** g.random.randint(4, 9)
     kind = g.random.choice(["f32", "f32", "i32", "i64", "i16", "f64" if g.has_fp64 else "i8"])
     first, second = g.input(kind)[0], g.input(kind)[0]
-    if g.random.random() < 0.7:  # another array
+    if g.random.random() < 0.7:  # a different array
         other = g.numbers.integers(-64, 65, LENGTH)
         second = g.parameter(f"!tt.ptr<{kind}>", other.astype(g.arguments[int(first[2:])].dtype))
     g.count += 1
@@ -194,7 +195,7 @@ def loads(g: Generator) -> None:
 
 
 def falling(g: Generator) -> None:
-    """Store numbers that fall along the lanes, beside narrower ones, from the second element on."""
+    """Store values that decrease along the lanes next to narrower ones, from the second element on."""
     size = 2 ** g.random.randint(5, 9)
     at = g.along((size,), 0)
     place = at

@@ -27,7 +27,7 @@ from random_values import (
 
 
 class Generator(Writer):
-    """Writes a program, a random operation at a time, over the values made so far."""
+    """Writes a program one random operation at a time, over the values defined so far."""
 
     # --- element-wise ---
 
@@ -53,7 +53,7 @@ class Generator(Writer):
             one = self.constant(a.element, a.shape, 1)
             if (
                 self.random.random() < 0.3
-            ):  # what a division by zero gives is not looked at, but it must not trap
+            ):  # results of division by zero are not compared, but it must not trap
                 zero = self.constant(a.element, a.shape, 0)
                 holds = self.op(f"arith.cmpi eq, {b.name}, {zero.name} : {b.type}", self.new("i1", a.shape))
                 a = self.with_number("arith.shrsi", a, 1)
@@ -64,7 +64,7 @@ class Generator(Writer):
                     f"arith.select {holds.name}, {one.name}, {q.name} : {where}", self.new(a.element, a.shape)
                 )
             b = self.binary("arith.ori", b, one)
-            a = self.with_number("arith.shrsi", a, 1)  # the least number divided by -1 is no number
+            a = self.with_number("arith.shrsi", a, 1)  # the smallest integer divided by -1 overflows
         return self.binary(f"arith.{name}", a, b)
 
     def logic(self) -> Value:
@@ -212,7 +212,7 @@ class Generator(Writer):
         return self.op(text, self.new(a.element, a.shape, **merged(a, b)))
 
     def convert(self, v: Value, element: str) -> Value | None:
-        """Cast; None where there is no such cast, or its result is not known well enough."""
+        """Cast a value; None if there is no such cast or its result is not known precisely enough."""
         if v.element == element:
             return v
         if v.element in BITS and element in BITS:
@@ -255,7 +255,7 @@ class Generator(Writer):
                 f"arith.select {tiny.name}, {least.name}, {wild.name} : {where}", self.new("f32", v.shape)
             )
         if bits == 64:
-            v, bits = self.with_number("arith.shrsi", v, 33), 31  # two roundings in a row are not one
+            v, bits = self.with_number("arith.shrsi", v, 33), 31  # avoids double rounding
         if element == "f16" and bits > 15:
             v, bits = self.with_number("arith.andi", v, 0x7FFF), 16
         name = self.random.choice(["sitofp", "uitofp"])
@@ -335,7 +335,7 @@ class Generator(Writer):
     # --- shapes ---
 
     def fit_shape(self, v: Value, shape: tuple[int, ...]) -> Value | None:
-        """Bring a value to a shape by reshaping, broadcasting or splatting, where one of them can."""
+        """Reshape, broadcast or splat a value to a shape, if possible."""
         if not v.shape:
             return self.broadcast(v, shape)
         if math.prod(v.shape) == math.prod(shape):
@@ -401,7 +401,7 @@ class Generator(Writer):
         return self.op(f"tt.join {v.name}, {b.name} : {v.type} -> {result.type}", result)
 
     def swap(self, v: Value) -> Value:
-        """Do a step of a sorting network: neighbors at a distance change places where they are in the wrong order."""
+        """Write a step of a sorting network, which swaps elements at a distance that are out of order."""
         count = math.prod(v.shape)
         inner = 2 ** self.random.randint(0, count.bit_length() - 2)
         cube = self.changed("tt.reshape", v, (count // 2 // inner, 2, inner))
@@ -431,10 +431,10 @@ class Generator(Writer):
         )
         return self.changed("tt.reshape", self.binary("arith.xori", cube, change), v.shape)
 
-    # --- reductions and the like ---
+    # --- reductions, scans and other combining operations ---
 
     def reduce(self, values: list[Value], axis: int, kind: str, scan: str = "") -> list[Value]:
-        """Write a reduction, or a scan where ``scan`` holds its attributes."""
+        """Write a reduction, or a scan if ``scan`` has its attributes."""
         name = "tt.scan" if scan else "tt.reduce"
         self.count += 1
         n = self.count
@@ -457,7 +457,7 @@ class Generator(Writer):
             results.append(self.new(el, out_shape, **facts))
         a, b = left, right
         key = values[0].element
-        if kind == "arg":  # the largest and its first place
+        if kind == "arg":  # the maximum and its first index
             body = [
                 f"%g{n} = arith.cmp{'i sgt' if key in BITS else 'f ogt'}, {a[0]}, {b[0]} : {key}",
                 f"%e{n} = arith.cmp{'i eq' if key in BITS else 'f oeq'}, {a[0]}, {b[0]} : {key}",
@@ -468,14 +468,14 @@ class Generator(Writer):
                 f"%z{n} = arith.select %w{n}, {a[1]}, {b[1]} : i32",
             ]
             ends = [f"%y{n}", f"%z{n}"]
-        elif kind == "affine":  # x → a x + b, one after the other
+        elif kind == "affine":  # composition of x → a x + b
             body = [
                 f"%y{n} = arith.muli {a[0]}, {b[0]} : {key}",
                 f"%x{n} = arith.muli {a[1]}, {b[0]} : {key}",
                 f"%z{n} = arith.addi %x{n}, {b[1]} : {key}",
             ]
             ends = [f"%y{n}", f"%z{n}"]
-        elif kind == "last":  # the last that is not 0
+        elif kind == "last":  # the last nonzero element
             body = [
                 f"%c{n} = arith.constant 0 : {key}",
                 f"%e{n} = arith.cmpi eq, {b[0]}, %c{n} : {key}",
@@ -578,7 +578,7 @@ class Generator(Writer):
             self.step()
 
     def carried(self) -> Value:
-        """Choose a value that a loop may carry."""
+        """Choose a loop-carried value."""
         v = self.any_value()
         if v.element in BITS:
             return v
@@ -594,7 +594,7 @@ class Generator(Writer):
         return replace(v, most=64.0, unit=0)
 
     def region(self, results: list[Value], count: int, end: str) -> None:
-        """Write a body that ends with values like ``results``."""
+        """Write a body that ends with values of the types of ``results``."""
         self.depth += 1
         self.scopes.append([])
         self.steps(count)
@@ -689,7 +689,7 @@ class Generator(Writer):
         self.keep(*results)
 
     def accumulate(self) -> None:
-        """Write what kernels do with long rows: a masked sum over blocks, its pointers carried along, reduced at the end."""
+        """Write a masked sum over blocks with loop-carried pointers, reduced after the loop."""
         shape, trips = self.shape(), self.random.randint(1, 4)
         element = self.random.choice(["f32", "f32", "i32", "f16"])
         kind = self.random.choice(["add", "max"])
@@ -767,7 +767,7 @@ class Generator(Writer):
         out = self.reduce([result], axis, kinds_of[kind])[0]
         self.store(out)
 
-    # --- the whole ---
+    # --- the program ---
 
     def step(self) -> None:
         makers: list[tuple[int, Callable[[], object]]] = [
@@ -799,7 +799,7 @@ class Generator(Writer):
         self.random.choices([m for _, m in makers], [w for w, _ in makers])[0]()
 
     def blocks(self) -> None:
-        """End in branches between blocks that meet again."""
+        """End with branches between blocks that merge again."""
         where = self.take("i1", ())
         values = [self.carried() for _ in range(self.random.randint(0, 2))]
         self.line(f"cf.cond_br {where.name}, ^left, ^right")

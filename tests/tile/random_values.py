@@ -1,8 +1,8 @@
-"""Parts of random programs: values and what is known of them, constants, places, loads and stores.
+"""Parts of random programs: values with their known properties, constants, indices, loads and stores.
 
-The generator knows of every float how large it can be and of which power of two it is a multiple; as long as that
-fits the type, arithmetic is exact in any order. From where it doesn't, the value carries a bound of its error, and
-nothing discrete is made of it.
+For every float the generator knows its largest magnitude and a power of two that divides it. As long as both
+fit the type, arithmetic is exact in any order. Otherwise the value carries an error bound, and no discrete
+decision depends on it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 from test_corpus import interpret, run
 
-LENGTH = 2048  # of an input
+LENGTH = 2048  # elements of an input
 GRID = 2
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
 MANTISSA = {
@@ -39,7 +39,7 @@ LEAST = {
     "f8E5M2": -16,
     "f8E4M3FNUZ": -10,
     "f8E5M2FNUZ": -17,
-}  # exponent of the smallest
+}  # exponent of the smallest value
 INTS = ("i8", "i16", "i32", "i64")
 ARITHMETIC = ("f16", "bf16", "f32", "f64")  # 8-bit floats are only converted
 FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
@@ -47,14 +47,14 @@ FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
 
 @dataclass(frozen=True)
 class Value:
-    """A name, its type, and of a float what is known of it."""
+    """A name, its type, and the known properties of a float."""
 
     name: str
     element: str
     shape: tuple[int, ...]
-    most: float = math.inf  # no magnitude is above; infinite: infinities and NaN may be among them
+    most: float = math.inf  # largest magnitude; infinite: may be infinite or NaN
     unit: int = -149  # all are multiples of 2**unit
-    error: float = 0.0  # how far the device's may lie from the reference's
+    error: float = 0.0  # largest difference between device and reference
 
     @property
     def type(self) -> str:
@@ -70,7 +70,7 @@ def type_of(element: str, shape: tuple[int, ...]) -> str:
 
 
 def fits(element: str, most: float, unit: int) -> bool:
-    """Tell whether every multiple of 2**unit up to ``most`` is a number of the type."""
+    """Return whether the type represents every multiple of 2**unit up to ``most``."""
     bits = math.log2(max(most, 2.0**unit)) - unit
     return (
         bits <= MANTISSA[element] and most <= LARGEST.get(element, 1e38) and unit >= LEAST.get(element, -126)
@@ -88,10 +88,10 @@ class Output:
 
 @dataclass
 class Program:
-    """A module, its arguments and what to compare."""
+    """A module, its arguments and the outputs to compare."""
 
     lines: list[str | None]
-    spans: list[tuple[int, int, list[Value]]]  # first and last line of each operation that can be taken out
+    spans: list[tuple[int, int, list[Value]]]  # first and last line, results of each removable operation
     arguments: list[np.ndarray | int | float]
     outputs: list[Output]
     target: str | int
@@ -103,7 +103,7 @@ class Program:
 
 
 def stored_values(array: np.ndarray, element: str) -> np.ndarray:
-    """Decode what lies in memory."""
+    """Decode values from their stored form."""
     if element not in interpret.STORED:
         return array.view(interpret.DTYPES[element])
     if element == "i1":
@@ -114,7 +114,7 @@ def stored_values(array: np.ndarray, element: str) -> np.ndarray:
 
 
 class Writer:
-    """Writes the text of a program, and its leaves; the operations are the generator's."""
+    """Writes the text of a program and its leaves; the generator adds the operations."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -130,7 +130,7 @@ class Writer:
         self.inputs: dict[str, tuple[str, Value]] = {}
         self.scopes: list[list[Value]] = [[]]
         self.count = 0
-        self.depth = 0  # of loops and branches
+        self.depth = 0  # nesting of loops and branches
         self.limit = 1024 if self.target != "generic" else 256
         shapes = set()
         while len(shapes) < 3:
@@ -153,7 +153,7 @@ class Writer:
         self.scopes[-1].extend(values)
 
     def op(self, text: str, result: Value) -> Value:
-        """Write ``result = text`` and keep the result."""
+        """Write ``result = text``; return the result."""
         self.spans.append((len(self.lines), len(self.lines), [result]))
         self.line(f"{result.name} = {text}")
         self.keep(result)
@@ -178,7 +178,7 @@ class Writer:
         return [v for scope in self.scopes for v in scope]
 
     def pick(self, wanted: Callable[[Value], bool]) -> Value | None:
-        """Choose a value, newer ones more often."""
+        """Choose a value; newer ones are more likely."""
         found = [v for v in self.visible() if wanted(v)]
         if not found:
             return None
@@ -195,7 +195,7 @@ class Writer:
         return self.pick(lambda v: True) or self.take(self.element(), self.shape())
 
     def take(self, element: str, shape: tuple[int, ...]) -> Value:
-        """Give a value of that type: one that is there, made from one that is there, or a new one."""
+        """Return a value of the given type: existing, derived from an existing one, or new."""
         choice = self.random.random()
         if choice < 0.6:
             found = self.pick(lambda v: v.element == element and v.shape == shape)
@@ -224,7 +224,7 @@ class Writer:
         return v if v.most < math.inf else self.clean(v)
 
     def clean(self, v: Value) -> Value:
-        """Put 1 for NaN and bring the rest between -64 and 64, in steps of 1/8."""
+        """Replace NaN by 1 and bring other values into [-64, 64], as multiples of 1/8."""
         if v.element in FLOAT8:
             v = self.convert(v, "f32") or v
         one = self.constant(v.element, v.shape, 1.0)
@@ -235,7 +235,7 @@ class Writer:
         return self.settle(kept)
 
     def settle(self, v: Value) -> Value:
-        """Bring a float without NaN to an integer between -64 and 64."""
+        """Convert a float without NaN to an integer in [-64, 64]."""
         low, high = self.constant(v.element, v.shape, -64.0), self.constant(v.element, v.shape, 64.0)
         if self.random.random() < 0.3:
             v = self.op(f"tt.clampf {v.name}, {low.name}, {high.name}, propagateNan = none : {v.type}",
@@ -270,7 +270,7 @@ class Writer:
         return self.op(f"arith.constant {text}{'' if element == 'i1' else f' : {element}'}", result)
 
     def along(self, shape: tuple[int, ...], dim: int) -> Value:
-        """Give each element's coordinate along ``dim``."""
+        """Return each element's coordinate along ``dim``."""
         size = shape[dim]
         v = self.op(
             f"tt.make_range {{end = {size} : i32, start = 0 : i32}} : tensor<{size}xi32>",
@@ -278,7 +278,7 @@ class Writer:
         )
         order = [d for d in range(len(shape)) if d != dim]
         self.random.shuffle(order)
-        for d in sorted(order, key=lambda d: d < dim, reverse=True):  # first those before: they move it right
+        for d in sorted(order, key=lambda d: d < dim, reverse=True):  # outer ones first: they shift it
             axis = 0 if d < dim else len(v.shape)
             wide = v.shape[:axis] + (1,) + v.shape[axis:]
             v = self.op(
@@ -303,7 +303,7 @@ class Writer:
         return self.binary(name, a, self.constant(a.element, a.shape, number))
 
     def linear(self, shape: tuple[int, ...], strides: list[int], start: int = 0) -> Value:
-        """Sum the coordinates times strides."""
+        """Sum the products of coordinates and strides."""
         total = None
         for dim, stride in enumerate(strides):
             if shape[dim] == 1 and total is not None and self.random.random() < 0.8:
@@ -315,7 +315,7 @@ class Writer:
         return total if not start else self.with_number("arith.addi", total, start)
 
     def dense_strides(self, shape: tuple[int, ...]) -> list[int]:
-        """Strides of a dense block whose dimensions lie in a random order."""
+        """Return the strides of a dense block with a random dimension order."""
         order = list(range(len(shape)))
         if self.random.random() < 0.4:
             self.random.shuffle(order)
@@ -326,7 +326,7 @@ class Writer:
         return strides
 
     def index(self, shape: tuple[int, ...], below: int) -> Value:
-        """Compute places below ``below``, in one of many ways."""
+        """Compute indices less than ``below`` in one of many ways."""
         count = math.prod(shape)
         if not shape:
             v = self.pick(lambda v: v.element in ("i32", "i64") and not v.shape)
@@ -369,11 +369,11 @@ class Writer:
             elif change == "scalar":
                 s = self.with_number("arith.remui", self.take("i32", ()), 32)
                 v, top = self.binary("arith.addi", v, self.broadcast(s, shape)), top + 31
-            elif change == "wrap":  # a quotient and a remainder put together again
+            elif change == "wrap":  # recombine quotient and remainder
                 q = self.with_number("arith.divsi", v, n)
                 r = self.with_number("arith.remsi", v, n)
                 v = self.binary("arith.addi", self.with_number("arith.muli", q, n), r)
-        if self.random.random() < 0.1:  # scattered: products wrap around
+        if self.random.random() < 0.1:  # scattered: products overflow
             for _ in range(self.random.randint(1, 2)):
                 v = self.with_number(
                     "arith.muli", v, self.random.choice([1103515245, 747796405, 65537, -1640531535, 40503])
@@ -391,7 +391,7 @@ class Writer:
     # --- memory ---
 
     def input(self, element: str) -> tuple[str, Value]:
-        """Give the parameter with numbers of this type, and what is known of those."""
+        """Return a parameter with values of this type, and their properties."""
         kind = element
         if element == "f32" and self.random.random() < 0.1:
             kind = "wild"
@@ -432,7 +432,7 @@ class Writer:
             ]
             array[: 32 * len(special)] = np.repeat(np.array(special, np.float32), 32)
             array = self.numbers.permutation(array)
-            array[np.abs(array) < 1e-30] = 0  # a device may take denormal numbers for 0
+            array[np.abs(array) < 1e-30] = 0  # a device may flush denormals to 0
             array[np.isnan(array)] = np.nan
         else:
             array = self.numbers.integers(-128, 129, LENGTH) / 8
@@ -473,7 +473,7 @@ class Writer:
                     other = self.convert(other, element)
                 operands += f", {other.name}"
                 facts["unit"] = min(like.unit, -1)
-            else:  # what was not loaded is any number: not to be looked at
+            else:  # masked-off elements are undefined and must not be used
                 loaded = self.op(f"tt.load {operands} : {kind}", self.new(element, shape, **facts))
                 self.scopes[-1].pop()
                 zero = self.constant(element, shape, 0)
@@ -499,7 +499,7 @@ class Writer:
         return self.op(f"arith.cmpi {sign}, {place.name}, {bound.name} : {place.type}", self.new("i1", shape))
 
     def output(self, v: Value) -> tuple[str, Value]:
-        """Make a buffer for such a value; return its parameter and an index without two equal places."""
+        """Create a buffer for such a value; return its parameter and an index without duplicates."""
         count = max(math.prod(v.shape), 1)
         dtype = np.dtype(interpret.STORED.get(v.element, interpret.DTYPES[v.element]))
         step = self.random.choice([1, 1, 1, 2, 3])
@@ -521,7 +521,7 @@ class Writer:
         return name, self.with_number("arith.muli", place, step) if step > 1 else place
 
     def stored_at(self, v: Value, place: Value, mask: Value | None) -> None:
-        """Store to a buffer of its own, at these places below ``GRID`` times the elements' count."""
+        """Store to a new buffer at these indices, all less than ``GRID`` times the number of elements."""
         dtype = np.dtype(interpret.STORED.get(v.element, interpret.DTYPES[v.element]))
         base = self.parameter(f"!tt.ptr<{v.element}>", np.full(math.prod(v.shape) * GRID, 1, dtype))
         self.outputs.append(Output(len(self.arguments) - 1, v.element, v.error))
@@ -539,7 +539,7 @@ class Writer:
         else:
             self.effect(f"tt.store {name}, {v.name} : {kind}")
         if self.random.random() < 0.1 and not v.error:
-            if self.target != "cpu":  # lanes may read what others wrote
+            if self.target != "cpu":  # lanes may read other lanes' stores
                 self.line("gpu.barrier")
             self.op(
                 f"tt.load {name} : {kind}",
@@ -572,7 +572,7 @@ class Writer:
         text = f"tt.atomic_rmw {operation}, {self.random.choice(['relaxed', 'acq_rel'])}, gpu, {name}, {v.name}, {mask.name} : ({kind}, {v.type}, {mask.type}) -> {v.type}"
         self.op(text, result)
         self.scopes[-1].pop()
-        if unique:  # what it held before: 1 as memory shows it, and nothing where the mask is off
+        if unique:  # the old value: 1 in memory, undefined where the mask is off
             zero = self.constant(element, shape, 0)
             if shape:
                 self.op(
@@ -582,5 +582,5 @@ class Writer:
 
 
 def merged(a: Value, b: Value) -> dict[str, float]:
-    """What is known of a float that is one of two."""
+    """Return the properties of a float that is one of two."""
     return {"most": max(a.most, b.most), "unit": min(a.unit, b.unit), "error": max(a.error, b.error)}

@@ -1,4 +1,4 @@
-"""Run a Triton IR module on NumPy arrays, through libxpu alone."""
+"""Run a Triton IR module on NumPy arrays, using only libxpu."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class _Range(ctypes.Structure):
 
 _xpu = _tile.library()
 
-# What kernels are compiled for. The CPU device runs all kinds, a GPU its own. What Intel's CPU compiler makes of a
-# GPU's kernel with very many barriers may end the process (seed 463 of test_differential.py): its pass
-# ReduceCrossBarrierValues goes on using a map's entry after the map has grown, at about 48 basic blocks that want
-# the same values. Kernels compiled for processors have no such barriers.
+# Compilation targets. The CPU device runs kernels for all targets; a GPU runs only its own. Intel's CPU
+# compiler may crash on a GPU kernel with very many barriers (seed 463 of test_differential.py): at about 48
+# basic blocks that need the same values, its pass ReduceCrossBarrierValues keeps a reference to a map entry
+# while the map grows. Kernels compiled for CPUs have no such barriers.
 TARGETS = ["cpu", "bmg", "generic"] if torch.xpu.get_device_properties().type == "cpu" else [0]
 
-# Those that dots go to matrix units on: of subgroups of 16 lanes, of 8, of warps; one that multiplies bytes by four;
+# Targets by the instructions of dots: XMX with SIMD16, XMX with SIMD8, tensor cores; 4-way 8-bit dot product;
 # none.
 MATRIX_TARGETS = ["bmg", "dg2", "nvidia", "tgllp", "cpu"] if TARGETS[0] == "cpu" else [0]
 
 
-# A processor runs NVIDIA's kernels with its instructions written out. A warp is a subgroup of 32; a launch may be cut.
+# A CPU runs NVIDIA kernels with emulated instructions. A warp is a subgroup of 32; a launch may be split.
 WARPS = """#define MATRIX_EMULATED
 #define __kernel __attribute__((intel_reqd_sub_group_size(32))) __kernel
 #define get_group_id(d) (get_group_id(d) + get_global_offset(d) / get_local_size(d))
@@ -40,13 +40,13 @@ WARPS = """#define MATRIX_EMULATED
 
 
 def check(status: int) -> None:
-    """Raise with libxpu's message unless ``status`` is success."""
+    """Raise an error with libxpu's message unless ``status`` is success."""
     if status:
         raise RuntimeError(_xpu.xpu_last_error().decode())
 
 
 class Kernel:
-    """A compiled module; call it with a grid and arrays or numbers, in the order of the parameters."""
+    """A compiled module. Call it with a grid and one array or scalar per parameter, in order."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Kernel:
         if TARGETS[0] == "cpu":
             options = options.replace("-cl-intel-256-GRF-per-thread", "")
         units = self._units()
-        if units:  # optimizing what is written out takes seconds to minutes, and running it as it is none
+        if units:  # optimizing the emulation takes seconds to minutes; running it unoptimized is fast
             options += " -cl-opt-disable"
         check(
             _xpu.xpu_kernel_create(
@@ -83,12 +83,12 @@ class Kernel:
 
     @property
     def rounds_to_tf32(self) -> bool:
-        """Whether matrix units take float32 operands of the kernel to 11 bits."""
+        """Whether the matrix engine rounds float32 operands of the kernel to 11 bits."""
         text = self.program.source[self.program.source.rindex("__kernel void") :]
         return "_tf32_matrix_" in text or "multiply_tf32" in text
 
     def _units(self) -> str:
-        """What stands in for Intel's matrix units where the device has none, and for NVIDIA's warps."""
+        """Return the emulation of XMX, and of NVIDIA's warps, for devices that lack them."""
         if self.target == "nvidia" and TARGETS[0] == "cpu":
             return WARPS
         if (
@@ -124,7 +124,7 @@ class Kernel:
             check(_xpu.xpu_free(memory))
 
     def launch(self, stream: ctypes.c_void_p, grid: tuple[int, int, int], params: bytearray) -> None:
-        """Launch with a ready struct, and wait."""
+        """Launch with a prepared struct and wait."""
         local = (ctypes.c_size_t * 3)(self.program.local_size, 1, 1)
         launch = _Range(3, (ctypes.c_size_t * 3)(*grid), local, 0)
         place = ctypes.c_void_p()
