@@ -1,3 +1,4 @@
+// Counting of threads at work (at_work.h).
 #include "at_work.h"
 
 #include <condition_variable>
@@ -8,13 +9,13 @@ namespace openxpu {
 namespace {
 
 struct Working {
-    std::mutex lock; // guards what follows
+    std::mutex lock; // guards the fields below
     std::condition_variable changes;
     int threads = 0;
     bool ends = false;
 };
 Working &working() {
-    static auto *all = new Working; // threads may outlive what is static
+    static auto *all = new Working; // never freed: threads may outlive static objects
     return *all;
 }
 
@@ -32,7 +33,7 @@ AtWork::~AtWork() {
 }
 
 std::unique_ptr<AtWork> AtWork::unless_it_ends() {
-    auto one = std::make_unique<AtWork>(); // first, so that an end that begins now waits for it
+    auto one = std::make_unique<AtWork>(); // before the check, so that a concurrent end() waits for it
     const std::lock_guard guard(working().lock);
     if (working().ends) return nullptr;
     return one;

@@ -1,3 +1,6 @@
+// The process group backend: groups, failures, checks that all ranks agree, and handing collectives to the
+// transport (backend.h). Failures reach the caller as c10::DistBackendError from wait(); lists of work in
+// progress are guarded by lock_. Long waits release the GIL.
 #include "backend.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -22,12 +25,12 @@ using at::Tensor;
 using c10d::OpType;
 using c10d::ReduceOp;
 
-// --- what goes wrong ---
+// --- failures ---
 
 namespace {
 
-std::mutex backends_lock;                                         // guards what follows
-std::vector<c10::weak_intrusive_ptr<CollectiveBackend>> backends; // that have begun something
+std::mutex backends_lock;                                         // guards `backends`
+std::vector<c10::weak_intrusive_ptr<CollectiveBackend>> backends; // those that have begun a collective
 std::terminate_handler usual_end;
 std::atomic<size_t> backends_made = 0;
 
@@ -39,8 +42,9 @@ std::vector<c10::intrusive_ptr<CollectiveBackend>> begun_backends() {
     return all;
 }
 
-// Gloo throws in a thread of its own, where nobody can catch it, when more comes than was expected. Instead
-// of the process what is under way ends, and the thread stays where it is: it holds Gloo's locks.
+// Terminate handler. If a message is larger than expected, Gloo throws in its own thread, where nobody can
+// catch it. Instead of ending the process, this fails the collectives in progress and keeps the thread, which
+// holds Gloo's locks, blocked forever.
 void end_collectives() {
     try {
         if (const auto error = std::current_exception()) std::rethrow_exception(error);
@@ -51,7 +55,7 @@ void end_collectives() {
                 if (backend->is_busy())
                     backend->give_up("another rank sent more than this one expected");
                 else
-                    backend.reset(); // this thread stays, and an idle group may end
+                    backend.reset(); // this thread never ends, so it must not keep an idle group alive
             }
             for (;;) pause();
         }
@@ -87,7 +91,7 @@ void CollectiveBackend::release_resources() {
 
 CollectiveBackend::~CollectiveBackend() {
     if (memory_) memory_->leave();
-    // Its threads may hold locks that its end would wait for.
+    // After a failure the transport's threads may hold locks that its destructor would wait for, so leak it.
     if (!given_up_.empty()) c10::intrusive_ptr<c10d::Backend>(transport_).release();
 }
 
@@ -97,7 +101,7 @@ void CollectiveBackend::set_memory_timeout(std::chrono::milliseconds timeout) {
     if (memory_) memory_->set_timeout(timeout);
 }
 
-// A group that this backend serves for two devices asks it once for each.
+// A group that uses this backend for two device types calls split once for each.
 c10::intrusive_ptr<c10d::Backend> CollectiveBackend::split(const c10::intrusive_ptr<c10d::Store> &store,
                                                            const std::vector<int> &ranks,
                                                            const c10::intrusive_ptr<Options> &options) {
@@ -118,7 +122,7 @@ c10::intrusive_ptr<c10d::Backend> CollectiveBackend::split(const c10::intrusive_
 c10::intrusive_ptr<c10d::Backend> CollectiveBackend::connect(const c10::intrusive_ptr<c10d::Store> &store,
                                                              const std::vector<int> &ranks,
                                                              const c10::intrusive_ptr<Options> &options) {
-    for (const int rank : ranks) // on all ranks alike
+    for (const int rank : ranks) // the same on all ranks
         TORCH_CHECK_VALUE(rank >= 0 && rank < size_, "split: there is no rank ", rank, " among ", size_);
     const auto here = std::find(ranks.begin(), ranks.end(), rank_);
     if (here == ranks.end()) return nullptr;
@@ -154,8 +158,8 @@ void CollectiveBackend::check_process(const char *title) const {
 }
 
 void CollectiveBackend::number(CollectiveWork &work) {
-    // Whoever else had these may be done with them: what they hold, tensors of anyone's, ends without the
-    // lock.
+    // These may be the last references. Their destructors free tensors, so they must run after the lock is
+    // released.
     std::vector<c10::weak_intrusive_ptr<CollectiveWork>> before;
     std::vector<c10::intrusive_ptr<CollectiveWork>> held;
     const std::lock_guard guard(lock_);
@@ -184,7 +188,7 @@ void CollectiveBackend::keep(WorkPtr exchange) {
 
 namespace {
 
-// The interpreter's lock is for others meanwhile.
+// Releases the GIL for its lifetime, if this thread holds it.
 struct WithoutInterpreter {
     PyThreadState *const thread = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
     ~WithoutInterpreter() {
@@ -192,7 +196,7 @@ struct WithoutInterpreter {
     }
 };
 
-// The flight recorder's entries are written while this lives, and a second longer if that isn't enough.
+// Dumps the flight recorder during its lifetime; the destructor waits up to one more second.
 struct WritesDumps {
     std::future<void> written = Dumps::failed();
     ~WritesDumps() { written.wait_for(std::chrono::seconds(1)); }
@@ -209,7 +213,7 @@ std::string CollectiveBackend::explain(const CollectiveWork &work, const std::st
     text += c10::str(" failed on rank ", rank_, ": ", reason);
     if (!first_failure_.empty()) return text + ". Before that: " + first_failure_;
     std::string others;
-    if (is_known && work.is_between_two()) // others have no part in it, and go on
+    if (is_known && work.is_between_two()) // other ranks are not involved and continue
         failure_log_.record_failure(work.number(), work.what());
     else if (size_ > 1)
         others = failure_log_.failure(work.number(), work.what());
@@ -220,7 +224,8 @@ std::string CollectiveBackend::explain(const CollectiveWork &work, const std::st
 bool CollectiveBackend::any_is_busy() {
     const auto all = begun_backends();
     return std::any_of(all.begin(), all.end(), [](const auto &backend) {
-        return backend->process_ == getpid() && backend->is_busy(false); // a parent's are its own
+        return backend->process_ == getpid() &&
+               backend->is_busy(false); // a forked child does not own its parent's
     });
 }
 
@@ -253,7 +258,7 @@ void CollectiveBackend::give_up(const std::string &reason, bool explains) {
     for (const auto &weak : works)
         if (auto work = weak.lock())
             if (!work->c10d::Work::isCompleted()) left.push_back(std::move(work));
-    for (const auto &work : left) work->abandon_transport(); // at once: to explain takes seconds
+    for (const auto &work : left) work->abandon_transport(); // first, because the explanation takes seconds
     for (const auto &work : left) {
         const auto differs = work->mismatch_so_far();
         const auto &why = differs.empty() ? reason : differs;
@@ -285,7 +290,7 @@ void CollectiveBackend::shutdown() {
     transport_->shutdown();
 }
 
-// --- carrying ---
+// --- transport ---
 
 c10::Stream CollectiveBackend::copying_stream(c10::Device device) {
     const std::lock_guard guard(lock_);
@@ -304,7 +309,7 @@ at::Scalar factor_of(const ReduceOp &reduction) {
     return premul->tensor_factor.defined() ? premul->tensor_factor.item() : at::Scalar(premul->double_factor);
 }
 
-// Gloo has sums only: what it gets is multiplied before. Sources may be the caller's own memory.
+// Gloo has no PREMUL_SUM, so inputs are multiplied before a sum. Sources may be the caller's own memory.
 void scale(const at::Scalar &factor, TensorLists &sources, TensorLists &targets, bool in_place) {
     for (auto *lists : {&sources, &targets})
         for (auto &list : *lists)
@@ -325,7 +330,7 @@ namespace {
 constexpr const char *reductions[] = {"SUM",  "AVG", "PRODUCT", "MIN",        "MAX",
                                       "BAND", "BOR", "BXOR",    "PREMUL_SUM", "UNUSED"};
 
-// CUDA's errors for what NCCL doesn't reduce.
+// Raises CUDA's errors for reductions that NCCL does not support.
 void check_reduction(const char *title, const ReduceOp &reduction, const Tensor &tensor) {
     const auto type = tensor.scalar_type();
     TORCH_CHECK(reduction.op_ < ReduceOp::UNUSED, "Unhandled ReduceOp");
@@ -394,7 +399,7 @@ std::shared_ptr<Recording> CollectiveBackend::record_call(const Collective &coll
     return recording;
 }
 
-// Waits until all ranks say that they do the same, since the transport doesn't find out.
+// Waits until all ranks have announced the same collective, because the transport does not check.
 void CollectiveBackend::agree(CollectiveWork &work, const Exchange &said) {
     const auto exchange = c10::make_intrusive<ExchangeWork>(transport_, said, memory_);
     work.follow(exchange, {.exchange = exchange});

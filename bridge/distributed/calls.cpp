@@ -1,4 +1,6 @@
-// The operations of the process group, and what each passes to the transport.
+// The collectives, sends and receives of the process group, and the exchange or transport call that each
+// becomes. Any thread may call; all ranks must issue collectives in the same order. Invalid arguments throw
+// before a collective is numbered, or are announced to the other ranks (refuse).
 #include "backend.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -26,8 +28,7 @@ int root_among(int64_t root, int size) {
     return static_cast<int>(root);
 }
 
-// The reduction by which the transport makes that of a tensor. A sum of truth values is whether one is true,
-// as with NCCL.
+// The transport's reduction for a tensor. A sum of bools is a logical or, as with NCCL.
 ReduceOp::RedOpType transport_reduction(const ReduceOp &reduction, const Tensor &tensor) {
     const bool sums = reduction.op_ == ReduceOp::SUM || reduction.op_ == ReduceOp::AVG ||
                       reduction.op_ == ReduceOp::PREMUL_SUM;
@@ -35,13 +36,13 @@ ReduceOp::RedOpType transport_reduction(const ReduceOp &reduction, const Tensor 
     return tensor.scalar_type() == at::kBool ? ReduceOp::MAX : ReduceOp::SUM;
 }
 
-// The options with a reduction that the transport has.
+// The options with the transport's reduction.
 template <typename Options> Options transport_options(Options options, const Tensor &tensor) {
     options.reduceOp = ReduceOp(transport_reduction(options.reduceOp, tensor));
     return options;
 }
 
-// For each rank its part of each tensor.
+// Each rank's part of each tensor.
 TensorLists parts_of(const Tensors &tensors, int size) {
     TensorLists parts(static_cast<size_t>(size));
     for (const auto &whole : tensors) {
@@ -51,7 +52,7 @@ TensorLists parts_of(const Tensors &tensors, int size) {
     return parts;
 }
 
-// How many rows of a tensor are each rank's: as given, or as many for each.
+// The number of rows per rank: as given, or divided equally.
 std::vector<int64_t> rows_of(const Tensor &tensor, const std::vector<int64_t> &given, int size) {
     TORCH_CHECK(tensor.dim() > 0, "xccl:all_to_all: a tensor without rows");
     c10d::checkSplitSizes(given, tensor, size);
@@ -60,19 +61,18 @@ std::vector<int64_t> rows_of(const Tensor &tensor, const std::vector<int64_t> &g
 
 } // namespace
 
-// --- straight from rank to rank ---
+// --- direct exchanges between ranks ---
 
-// Whether each rank sends all of it to every other one, and not a part, which is passed on reduced: of two
-// ranks one sends no more so, but adds up twice as much; with more it is worth it while that takes no longer
-// than waiting twice.
+// Should each rank send the whole tensor to every other one, in one phase, instead of reduce-scatter plus
+// all-gather? With two ranks this sends the same bytes but reduces twice as much. With more ranks it pays off
+// while the extra bytes cost less than the second wait.
 bool CollectiveBackend::goes_whole(const Tensor &whole) const {
     const size_t bytes = whole.nbytes();
     return size_ == 1 || (size_ == 2 ? bytes <= 1 << 18
                                      : bytes <= 1 << 16 && bytes * static_cast<size_t>(size_) <= 4 << 20);
 }
 
-// Memory for what others send, kept for the next time: fresh pages take as long as the bytes that come into
-// them.
+// Receive buffer, cached between calls: faulting in fresh pages costs as much as receiving the data.
 Tensor CollectiveBackend::take_scratch(size_t bytes) {
     const std::lock_guard guard(lock_);
     if (scratch_.defined() && scratch_.nbytes() >= bytes) return std::exchange(scratch_, Tensor());
@@ -88,8 +88,8 @@ void CollectiveBackend::keep_scratch(const Tensor &scratch) {
 
 namespace {
 
-// A tensor in pieces, so that one is reduced while the next comes: as many on all ranks. Smaller ones would
-// cost more, in messages and threads that wait for one another, than they hide.
+// Divides a tensor into chunks, so that one is reduced while the next arrives. All ranks get the same number.
+// Smaller chunks would cost more in messages and thread hand-overs than they overlap.
 Tensors in_pieces(const Tensor &whole, int size) {
     const size_t bytes = std::max<size_t>(64 << 10, (2 << 20) / static_cast<size_t>(std::max(size - 1, 1)));
     const auto flat = whole.view(-1);
@@ -107,7 +107,7 @@ Tensors in_pieces(const Tensors &all, int size) {
     return pieces;
 }
 
-// A rank's share of a tensor that all reduce or pass on together; the last ones' may be less, or nothing.
+// Each rank's share of a tensor in a two-phase collective; the last shares may be smaller or empty.
 Tensors shares_of(const Tensor &whole, int size) {
     const auto flat = whole.view(-1);
     const int64_t length = ((flat.numel() + size - 1) / size + 15) / 16 * 16;
@@ -119,7 +119,7 @@ Tensors shares_of(const Tensor &whole, int size) {
     return shares;
 }
 
-// Some bytes of tensors, others' of which lie in memory that is shared with them.
+// Reduces part of a chunk. Operands are in `parts`, or in shared memory where arrival.in_memory is set.
 void reduce_piece(ReduceOp::RedOpType reduction, const Tensors &parts, const Tensor &result, int divisor,
                   const Exchange::Arrival &arrival) {
     const auto size = static_cast<size_t>(result.element_size());
@@ -150,7 +150,7 @@ WorkPtr CollectiveBackend::reduce_straight(const TensorLists &given, const Tenso
         wanted += room_of(piece) * others;
         largest = std::max(largest, room_of(piece));
     }
-    size_t ahead = pieces.size(); // so many have memory of their own; of more two at least
+    size_t ahead = pieces.size(); // chunks with their own receive buffer; at least two if there are several
     if (wanted > most_scratch && bytes > max_inline_bytes(size_)) {
         ahead = std::clamp<size_t>(most_scratch / (largest * others), 2, std::max<size_t>(pieces.size(), 2));
         wanted = ahead * largest * others;
@@ -187,7 +187,7 @@ WorkPtr CollectiveBackend::reduce_straight(const TensorLists &given, const Tenso
     }
     what.arrived = [parts, pieces, which, divisor](const Exchange::Arrival &arrival) {
         const auto i = arrival.index;
-        if (i >= pieces.size()) return; // others' parts may be larger
+        if (i >= pieces.size()) return; // other ranks' parts may be larger
         if (arrival.in_memory.empty())
             openxpu::reduce(which, parts[i], pieces[i], divisor, arrival.alone);
         else
@@ -203,7 +203,8 @@ WorkPtr CollectiveBackend::reduce_straight(const TensorLists &given, const Tenso
     return transfer.exchange = begin(std::move(what));
 }
 
-// Few bytes go as they are; of many each rank reduces a share, and passes it on to who wants it.
+// Reduces a tensor. Small tensors are sent whole; otherwise each rank reduces a share and forwards the result
+// to the ranks that need it.
 WorkPtr CollectiveBackend::reduce_whole(const Tensor &whole, int root, const ReduceOp &reduction,
                                         Transfer &transfer, std::chrono::milliseconds timeout) {
     const auto own = static_cast<size_t>(rank_), size = static_cast<size_t>(size_);
@@ -223,7 +224,7 @@ WorkPtr CollectiveBackend::reduce_whole(const Tensor &whole, int root, const Red
         passing.gathered.push_back(r != own && wants(own) ? Tensors{shares[r]} : Tensors());
     }
     const auto result = wants(own) ? shares[own] : at::empty_like(shares[own]);
-    // Through memory all of it takes one wait in place of two, and no more bytes.
+    // Through shared memory, sending it whole needs one wait instead of two, and no more copies.
     const bool may_be_given_whole = memory_ && root == everyone &&
                                     whole.nbytes() <= SEGMENT_SLOTS * memory_->slot_bytes() &&
                                     whole.nbytes() * (size - 1) <= 1 << 20;
@@ -247,7 +248,8 @@ WorkPtr CollectiveBackend::pass_straight(const TensorLists &given, const TensorL
     return transfer.exchange = begin(std::move(what));
 }
 
-// The root's tensor to all. With many bytes and ranks each gets a share from it, and passes that on.
+// Broadcast. With large tensors and many ranks, each rank receives a share from the root and forwards it to
+// the others.
 WorkPtr CollectiveBackend::pass_whole(const Tensor &whole, int root, Transfer &transfer,
                                       std::chrono::milliseconds timeout) {
     const auto from = static_cast<size_t>(root), own = static_cast<size_t>(rank_);
@@ -279,14 +281,15 @@ WorkPtr CollectiveBackend::pass_whole(const Tensor &whole, int root, Transfer &t
     return transfer.exchange = begin(std::move(what));
 }
 
-// What comes from a device is there later: the thread that waits for it begins one after the other then.
+// Begins an exchange. If its data is still being copied from a device, the starter thread waits for it and
+// begins such exchanges in order.
 c10::intrusive_ptr<ExchangeWork> CollectiveBackend::begin(Exchange what) {
     auto exchange = c10::make_intrusive<ExchangeWork>(transport_, std::move(what), memory_);
     if (exchange->is_to_start()) starter_->add([exchange] { exchange->start(); });
     return exchange;
 }
 
-// To one other rank, or from one. Those of one tag are in order on both.
+// A send to, or receive from, one rank. Messages with the same tag keep their order on both ranks.
 WorkPtr CollectiveBackend::pass_between(const Tensors &tensors, bool sends, int other, int tag,
                                         Transfer &transfer) {
     auto what = transfer.said;
@@ -294,7 +297,7 @@ WorkPtr CollectiveBackend::pass_between(const Tensors &tensors, bool sends, int 
     what.to = sends ? other : nobody;
     what.from = sends ? nobody : other;
     what.tag = tag;
-    const std::lock_guard guard(numbering_); // they begin in the order of their numbers
+    const std::lock_guard guard(numbering_); // held so that they begin in the order of their numbers
     if (other == anyone) from_anyone_.insert(tag);
     what.is_late = !sends && from_anyone_.count(tag);
     if (!what.is_late) what.number = (sends ? sent_ : received_)[{other, tag}]++;
@@ -312,7 +315,8 @@ WorkPtr CollectiveBackend::or_refuse(const char *title, const std::function<Work
     }
 }
 
-// What this rank can't take part in may have begun on others. It counts here, too.
+// Announces a collective that this rank rejected, because other ranks may have begun it. It takes a number
+// here, too.
 void CollectiveBackend::refuse(const char *title, const std::string &why) {
     uint64_t number;
     {
@@ -325,10 +329,10 @@ void CollectiveBackend::refuse(const char *title, const std::string &why) {
         failure_log_.record_failure(number, what);
         keep(c10::make_intrusive<ExchangeWork>(
             transport_, Exchange{.number = number, .what = what, .refuses = true, .from = nobody}, memory_));
-    } catch (const std::exception &) {} // the group is at its end
+    } catch (const std::exception &) {} // the group is shutting down
 }
 
-// --- the calls ---
+// --- operations ---
 
 namespace {
 

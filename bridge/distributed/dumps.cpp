@@ -1,3 +1,6 @@
+// Writing of flight recorder dumps (Dumps in recorder.h): on failures, on other ranks' failures, and on
+// request through a pipe. One background thread watches the store and the pipe. Errors are ignored: a dump
+// must not add failures.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -31,7 +34,7 @@ milliseconds most_for_stacks() {
     return most;
 }
 
-// With stacks, unless who holds the interpreter's lock keeps it.
+// A dump with stacks if the GIL can be taken in time, otherwise without.
 std::string with_stacks() {
     const auto most = most_for_stacks();
     auto at_work = AtWork::unless_it_ends();
@@ -49,7 +52,7 @@ std::string with_stacks() {
     return Recorder::get().dump(true, false, false);
 }
 
-// Those that another thread may ask at any time.
+// Can other threads use this store at any time?
 bool is_shared(const c10::intrusive_ptr<c10d::Store> &store) {
     auto under = store;
     if (auto *prefix = dynamic_cast<c10d::PrefixStore *>(store.get()))
@@ -60,7 +63,7 @@ bool is_shared(const c10::intrusive_ptr<c10d::Store> &store) {
 
 } // namespace
 
-// A pipe that anyone may write to.
+// A named pipe that any user may write to.
 class Pipe {
   public:
     explicit Pipe(uint64_t rank) {
@@ -89,9 +92,9 @@ class Pipe {
     int file_ = -1;
 };
 
-// Where a process has failed it says so in the store, under the number of dumps that it knows of.
+// A process that fails announces it in the store, under the number of dumps that it knows of.
 struct Dumps::State {
-    const c10::intrusive_ptr<c10d::Store> store; // null: others aren't told
+    const c10::intrusive_ptr<c10d::Store> store; // null: other processes are not told
     const uint64_t rank;
     const Pipe pipe;
     std::mutex writing; // guards what follows
@@ -120,7 +123,7 @@ struct Dumps::State {
         const std::lock_guard guard(writing);
         try {
             if (store) store->set(key(count++), "");
-        } catch (const std::exception &) {} // whose process has ended, say
+        } catch (const std::exception &) {} // for example, the store's process has ended
         write();
     }
 
@@ -168,7 +171,7 @@ std::shared_ptr<Dumps> Dumps::make(const c10::intrusive_ptr<c10d::Store> &store,
     return made;
 }
 
-// The store ends with it, unless its thread waits for the interpreter's lock.
+// Also ends the use of the store, unless the thread is waiting for the GIL.
 Dumps::~Dumps() { end(); }
 
 void Dumps::end_watching() {

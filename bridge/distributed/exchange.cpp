@@ -1,3 +1,5 @@
+// Direct exchanges (exchange.h): headers, mismatch checks, the two phases, and messages through shared
+// memory.
 #include "exchange.h"
 
 #include <cstring>
@@ -8,19 +10,19 @@ namespace openxpu {
 using at::Tensor;
 using c10d::ReduceOp;
 
-// --- what a rank says ---
+// --- headers ---
 
-// Followed by the bytes that each rank gets and those that are expected from each, if they are told, and by
-// the tensors, if they are few.
+// The first message between two ranks. It is followed by the byte counts that each rank sends and expects, if
+// they are included, and by the data, if it is small.
 struct ExchangeWork::Header {
     uint64_t number;
-    uint64_t gives, takes; // bytes: for who reads this, and from there
-    uint64_t hash;         // of what this rank does
+    uint64_t gives, takes; // bytes that the sender sends to, and expects from, the reader
+    uint64_t hash;         // of the sender's collective
     uint16_t refuses, sizes;
     int32_t rank;
     SharedMemory::Announcement memory;
-    uint8_t given_ring, passed_ring, whole_ring; // one more than that, or 0
-    uint8_t is_sent_both_ways;                   // by the transport and through memory
+    uint8_t given_ring, passed_ring, whole_ring; // ring index + 1, or 0
+    uint8_t is_sent_both_ways;                   // through the transport and through shared memory
     char what[172];                              // its beginning
 };
 

@@ -1,3 +1,4 @@
+// The failure log (failure_log.h): reads and writes the group's store, and process states from /proc.
 #include "failure_log.h"
 
 #include <unistd.h>
@@ -14,7 +15,8 @@ std::string key(const char *kind, uint64_t number, int rank) {
     return c10::str(kind, "/", number, "/", rank);
 }
 
-// "S 12345" for a process on this machine: its state and when it began. "" if there is none.
+// State and start time of a process on this machine, such as "S 12345"; "" if it does not exist. The start
+// time distinguishes it from a later process with the same id.
 std::string process_state(const std::string &pid) {
     std::ifstream file("/proc/" + pid + "/stat");
     std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -23,11 +25,11 @@ std::string process_state(const std::string &pid) {
     std::istringstream fields(text.substr(name_end + 1));
     std::string state, field;
     fields >> state;
-    for (int i = 4; i <= 22; i++) fields >> field; // the 22nd
+    for (int i = 4; i <= 22; i++) fields >> field; // field 22 is the start time
     return state + " " + field;
 }
 
-// Processes with one of these see each other's numbers.
+// Identifies the PID namespace: processes with the same value see each other's process ids.
 std::string machine() {
     char name[256] = "", space[64] = "";
     gethostname(name, sizeof name - 1);

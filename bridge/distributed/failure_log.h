@@ -1,4 +1,5 @@
-// Failure log: the ranks of a group publish failed collectives through their store.
+// Failure log: the ranks of a group publish failed collectives through their store, so that error texts can
+// say what the other ranks were doing. A group owns its log; calls are serialized by the group.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -11,16 +12,16 @@ class FailureLog {
   public:
     FailureLog(c10::intrusive_ptr<c10d::Store> store, int rank, int size);
 
-    // Notes what this rank's collective was, which failed.
+    // Publishes that this rank's collective failed.
     void record_failure(uint64_t number, const std::string &what);
-    // Does so, and finds out what the others are at; takes 3 s at most.
+    // Also describes what the other ranks are doing; takes at most 3 s.
     std::string failure(uint64_t number, const std::string &what);
 
   private:
     const c10::intrusive_ptr<c10d::Store> store_;
     const int rank_, size_;
 
-    std::string of(const std::string &key); // "" where there is none
+    std::string of(const std::string &key); // "" if there is none
     std::string state_of(int rank);
 };
 

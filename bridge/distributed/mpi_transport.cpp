@@ -1,3 +1,4 @@
+// The MPI transport (mpi_transport.h). Failures throw c10::DistBackendError.
 #include "mpi_transport.h"
 
 #include <ATen/ATen.h>
@@ -52,7 +53,7 @@ class MpiWork final : public c10d::Work {
     const bool sends_;
 };
 
-// What is over already.
+// Work that is complete when it is created.
 class DoneWork final : public c10d::Work {
   public:
     DoneWork(int rank, const std::vector<Tensor> &results)
@@ -72,7 +73,7 @@ class DoneWork final : public c10d::Work {
 void load_mpi(const std::string &path) {
     const std::lock_guard guard(loading);
     if (loaded) return;
-    // Open MPI loads parts of itself, which find its names among those that all libraries share.
+    // Open MPI loads plug-ins that resolve its symbols globally, so load it with RTLD_GLOBAL.
     auto *library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
     TORCH_CHECK(library, "the library for MPI can't be loaded: ", dlerror());
     const auto *table = static_cast<const mpi_messages *>(dlsym(library, "openxpu_mpi_messages"));
@@ -99,7 +100,7 @@ std::string broadcast_by_mpi(std::string bytes, std::chrono::milliseconds timeou
     return bytes;
 }
 
-// Each group's number is its first rank's: that process, and the how manieth it is there.
+// A group's id consists of its first rank's process and a counter there.
 MpiTransport::MpiTransport(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
                            std::chrono::milliseconds timeout)
     : Backend(rank, size), timeout_(timeout) {
@@ -160,8 +161,8 @@ c10::intrusive_ptr<c10d::Work> MpiTransport::recvAnysource(std::vector<Tensor> &
     return begin(tensors.at(0), false, -1, static_cast<uint32_t>(tag));
 }
 
-// Each rank gives all others its indices and values, after how many there are, and adds up in the ranks'
-// order. The tags are those that no exchange has; what is sent comes in order.
+// Sparse all-reduce: each rank sends the number of its elements, then indices and values, to all others, and
+// adds in rank order. The tags are ones that no exchange uses; messages arrive in order.
 c10::intrusive_ptr<c10d::Work> MpiTransport::allreduce(std::vector<Tensor> &tensors,
                                                        const c10d::AllreduceOptions &options) {
     auto &result = tensors.at(0);

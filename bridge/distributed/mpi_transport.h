@@ -1,6 +1,7 @@
 // Transport of CPU tensors over MPI: the sends and receives that an exchange needs of a backend.
 //
-// All MPI calls are in mpi/messages.c, which is compiled at run time; this loads that library.
+// All MPI calls are in mpi/messages.c, which is compiled at run time; this loads that library. Any thread may
+// call: messages.c serializes its MPI calls. Failures throw c10::DistBackendError.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -11,18 +12,19 @@
 
 namespace openxpu {
 
-// Loads that library, once.
+// Loads the library; later calls do nothing.
 void load_mpi(const std::string &path);
 // Its functions.
 const mpi_messages &mpi();
-// What MPI says of itself; all processes meet in the first call. Throws where it doesn't begin.
+// Initializes MPI and returns rank and size. The first call is collective over all processes. Throws on
+// failure.
 mpi_messages_world start_mpi(std::chrono::milliseconds timeout);
-// Rank 0's bytes, to all.
+// Broadcasts rank 0's bytes.
 std::string broadcast_by_mpi(std::string bytes, std::chrono::milliseconds timeout);
 
 class MpiTransport final : public c10d::Backend {
   public:
-    // The ranks tell each other through the store which processes of MPI's they are.
+    // The ranks exchange their MPI ranks through the store.
     MpiTransport(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
                  std::chrono::milliseconds timeout);
     ~MpiTransport() override;
@@ -37,14 +39,14 @@ class MpiTransport final : public c10d::Backend {
     c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor> &tensors, int to, int tag) override;
     c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor> &tensors, int from, int tag) override;
     c10::intrusive_ptr<c10d::Work> recvAnysource(std::vector<at::Tensor> &tensors, int tag) override;
-    // Sums of sparse tensors only: all others are exchanges. Done when it returns.
+    // Sums of sparse tensors only; everything else uses exchanges. Synchronous.
     c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor> &tensors,
                                              const c10d::AllreduceOptions &options) override;
 
-    int rank_of(int process) const; // of MPI's
+    int rank_of(int process) const; // MPI rank to group rank
 
   private:
-    std::vector<int> processes_; // of each rank
+    std::vector<int> processes_; // MPI rank of each group rank
     uint64_t group_ = 0;
     std::atomic<std::chrono::milliseconds> timeout_;
 

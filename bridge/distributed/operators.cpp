@@ -1,4 +1,5 @@
-// c10d's operators for xpu tensors, which call the process group's backend for xpu; and the timer of DDP.
+// Registers c10d's operators for xpu tensors, which call the process group's xpu backend, and DDP's timer.
+// The backend owns all state; errors of the backend propagate.
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -197,13 +198,13 @@ TORCH_LIBRARY_IMPL(c10d, XPU, m) {
 
 TORCH_LIBRARY_IMPL(c10d, SparseXPU, m) { m.impl("allreduce_", allreduce_); }
 
-// When DDP's forward, backward and communication began and ended, on the device's clock.
+// Start and end of DDP's forward, backward and communication, on the device's clock.
 class Clock final : public c10d::Timer {
   public:
     explicit Clock(c10::Device device) : device_(device) {}
 
     void record(Event event) override {
-        Timer::record(event); // the host's, too
+        Timer::record(event); // the host time as well
         const c10::impl::VirtualGuardImpl impl(c10::kXPU);
         auto &mark = marks_.insert_or_assign(event, c10::Event(c10::kXPU, c10::EventFlag::BACKEND_DEFAULT))
                          .first->second;
@@ -216,7 +217,7 @@ class Clock final : public c10d::Timer {
         from->second.synchronize();
         to->second.synchronize();
         const double milliseconds = from->second.elapsedTime(to->second);
-        if (milliseconds < 0) return std::nullopt; // not of one step
+        if (milliseconds < 0) return std::nullopt; // the events are from different steps
         return static_cast<int64_t>(milliseconds * 1e6);
     }
 

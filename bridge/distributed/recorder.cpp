@@ -1,3 +1,4 @@
+// The flight recorder's ring buffer and its dump format (recorder.h).
 #include "recorder.h"
 
 #include <c10/util/ApproximateClock.h>
@@ -12,7 +13,7 @@ namespace openxpu {
 
 using c10d::OpType;
 
-// --- what is recorded ---
+// --- operations ---
 
 namespace {
 
@@ -25,14 +26,14 @@ std::vector<Operation::Shape> shapes(const TensorLists &lists) {
     return all;
 }
 
-// Several tensors as one, which has another dimension.
+// Several tensors as one with an additional dimension.
 Operation::Shape stacked(const at::Tensor &one, size_t count) {
     auto all = shape(one);
     all.sizes.insert(all.sizes.begin(), static_cast<int64_t>(count));
     return all;
 }
 
-// Several tensors as one row.
+// Several tensors as one flat tensor.
 Operation::Shape row(const Tensors &list) {
     int64_t elements = 0;
     for (const auto &tensor : list) elements += tensor.numel();
@@ -91,7 +92,7 @@ std::vector<Operation> operations(const Collective &collective, const TensorList
     return {std::move(one)};
 }
 
-// --- the ring ---
+// --- ring buffer ---
 
 Recorder &Recorder::get() {
     static auto *recorder = new Recorder();
@@ -143,7 +144,7 @@ void Recorder::begun(uint64_t id, std::chrono::milliseconds timeout) {
     if (timeout != c10d::kUnsetTimeout) entry->timeout = timeout;
     auto &group = groups_[entry->group];
     if (group.group.is_timed)
-        group.started = std::max(group.started, group.enqueued); // as NCCL's, who sees it then
+        group.started = std::max(group.started, group.enqueued); // as in NCCL's recorder
 }
 
 void Recorder::over(uint64_t id, bool is_done) {
@@ -164,7 +165,7 @@ void Recorder::reset() {
     next_ = 0;
 }
 
-// --- its dump ---
+// --- dump ---
 
 namespace {
 
@@ -279,7 +280,7 @@ std::string Recorder::dump(bool with_entries, bool stacks, bool only_active) {
     return pickled(result);
 }
 
-// --- one call ---
+// --- recording of one call ---
 
 Recording::~Recording() {
     if (id_) Recorder::get().over(*id_, false);

@@ -1,5 +1,6 @@
 // Flight recorder: the last operations of this process's groups, in the format of PyTorch's own
-// (FlightRecorder.hpp) and its analyzer. PyTorch's wheels don't export the functions that write it.
+// (FlightRecorder.hpp) and its analyzer. PyTorch's wheels do not export the functions that write it. Any
+// thread may call; the recorder's lock guards its entries. Nothing here throws into a collective.
 #pragma once
 
 #include <torch/csrc/profiler/combined_traceback.h>
@@ -13,7 +14,7 @@
 
 namespace openxpu {
 
-// What an entry says that an operation does.
+// The description of an operation in an entry.
 struct Operation {
     struct Shape {
         std::vector<int64_t> sizes;
@@ -23,40 +24,40 @@ struct Operation {
     std::vector<Shape> inputs, outputs;
 };
 
-// Those of a call, as NCCL's are recorded: lists of tensors are one tensor, or where their sizes differ an
-// operation each, and an empty one for all of them.
+// The operations of a call, in NCCL's form: a list of tensors is one tensor. If sizes differ, each tensor is
+// an operation, followed by an empty one for the whole call.
 std::vector<Operation> operations(const Collective &collective, const TensorLists &inputs,
                                   const TensorLists &outputs, int rank, int size);
 
 struct RecordedGroup {
-    size_t id; // in this process
+    size_t id; // unique in this process
     std::string name, description;
-    std::vector<uint64_t> ranks; // among all processes
+    std::vector<uint64_t> ranks; // global ranks
     std::chrono::milliseconds timeout;
     bool is_timed;
 };
 
-// Numbers in a group.
+// Sequence numbers in a group.
 struct Position {
-    uint64_t collective, p2p; // the last ones
-    uint64_t operation;       // the first one's, of any kind
+    uint64_t collective, p2p; // last numbers issued
+    uint64_t operation;       // number of the call's first operation, of any kind
     bool is_p2p;
 };
 
 class Recorder {
   public:
-    // The process's, which never ends. Keeps TORCH_FR_BUFFER_SIZE entries.
+    // The process's recorder, which is never destroyed. Keeps TORCH_FR_BUFFER_SIZE entries.
     static Recorder &get();
 
     bool is_enabled() const { return most_ > 0; }
-    // Enters operations, which are not begun; gives the number of the last one's entry.
+    // Adds operations as not started; returns the id of the last one's entry.
     uint64_t enter(const RecordedGroup &group, const Position &position, std::vector<Operation> operations);
-    // Entries that have been overwritten know nothing of it.
+    // Both ignore entries that have been overwritten.
     void begun(uint64_t id, std::chrono::milliseconds timeout);
     void over(uint64_t id, bool is_done);
-    // Forgets all entries.
+    // Removes all entries.
     void reset();
-    // A pickled dictionary. `stacks` takes the interpreter's lock.
+    // Returns a pickled dictionary. `stacks` takes the GIL.
     std::string dump(bool entries, bool stacks, bool only_active);
 
   private:
@@ -86,15 +87,15 @@ class Recorder {
     Entry *find(uint64_t id);
 };
 
-// What becomes of the entry of one call, which may be several works: sends that go together.
+// Updates the entry of one call, which may consist of several works (coalesced sends and receives).
 class Recording {
   public:
-    ~Recording(); // what hasn't been over is retired
-    // Has the entry, once.
+    ~Recording(); // retires an unfinished entry
+    // Sets the entry; called once.
     void enter(uint64_t id);
-    // With a timeout of its own, if it has one.
+    // `timeout`: the call's own, if it has one.
     void begun(std::chrono::milliseconds timeout = c10d::kUnsetTimeout);
-    // One work more; it is over when `expect`ed ones are, or one has failed.
+    // Counts a finished work. The call is over when all expected works are, or one has failed.
     void over(bool is_done);
     void expect(size_t works);
 
@@ -108,26 +109,26 @@ class Recording {
     void tell();
 };
 
-// Writes the recorder's dump to a file where an operation fails, as NCCL's does (TORCH_NCCL_DUMP_ON_TIMEOUT;
-// TORCH_FR_DUMP_TEMP_FILE and the rank are its name), and has the other processes do so, too; and where a
-// line comes through a pipe (TORCH_FR_DEBUG_INFO_PIPE_FILE, the rank and ".pipe").
+// Writes the recorder's dump to a file (TORCH_FR_DUMP_TEMP_FILE plus the rank) when an operation fails, and
+// makes the other processes do the same, as NCCL does (TORCH_NCCL_DUMP_ON_TIMEOUT). Also dumps when a line
+// arrives through a pipe (TORCH_FR_DEBUG_INFO_PIPE_FILE plus the rank and ".pipe").
 class Dumps {
   public:
-    // The first group's, with all processes' store; null where there is one already.
+    // Created for the first group, with the store of all processes; null if one exists already.
     static std::shared_ptr<Dumps> make(const c10::intrusive_ptr<c10d::Store> &store, uint64_t rank);
-    // An operation has failed. Without stacks, which need the interpreter's lock and take PyTorch seconds the
-    // first time, the file is there at once.
+    // An operation has failed. A file without stacks is written immediately, because stacks need the GIL and
+    // take PyTorch seconds the first time.
     static std::future<void> failed();
-    // The process ends, and its store with it: nothing is looked for any more.
+    // Called at shutdown, when the store disappears: stops watching.
     static void end_watching();
-    // The same, and waits for what is being written: a thread that is in Python while Python ends would abort
-    // the process.
+    // The same, and waits for dumps in progress: a thread that runs Python code during interpreter shutdown
+    // would abort the process.
     static void finish();
     ~Dumps();
 
   private:
     struct State;
-    const std::shared_ptr<State> state_; // its thread's, too
+    const std::shared_ptr<State> state_; // shared with its thread
     void end();
     explicit Dumps(std::shared_ptr<State> state) : state_(std::move(state)) {}
 };

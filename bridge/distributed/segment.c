@@ -1,5 +1,5 @@
-// memfd_create, syscall
-#define _GNU_SOURCE
+// Shared memory segments (segment.h) on Linux: memfd, futexes and lock-free counters.
+#define _GNU_SOURCE // memfd_create, syscall
 #include "segment.h"
 
 #include <fcntl.h>
@@ -24,19 +24,19 @@
 #endif
 
 enum { LINE = 64 };
-enum { MAGIC = 0x78707502 }; // changes with what follows
+enum { MAGIC = 0x78707502 }; // change it with the layout below
 
 static const char memory_name[] = "openxpu";
 
-// Counts of slots, which wrap around. Each has a line of the caches for itself: two processes write them.
+// Slot counters, which wrap around. Two processes write them, so each has its own cache line.
 struct ring {
-    _Alignas(LINE) _Atomic uint32_t filled; // the sender's
+    _Alignas(LINE) _Atomic uint32_t filled; // written by the sender
     _Alignas(LINE) _Atomic uint32_t emptied;
 };
 
-// One more than the number of the last inbox_slot there, and of the last one that isn't wanted any more.
+// 1 + the number of the last message written to this slot, and of the last one that is no longer needed.
 struct inbox_slot {
-    _Alignas(LINE) _Atomic uint64_t written; // the sender's
+    _Alignas(LINE) _Atomic uint64_t written; // written by the sender
     _Alignas(LINE) _Atomic uint64_t read;
 };
 
@@ -50,17 +50,17 @@ struct head {
 
 struct segment {
     struct head *head;
-    size_t bytes, slots_at, to_each; // from the head on
+    size_t bytes, slots_at, to_each; // offsets from `head`
     uint64_t reserved;               // bytes
-    pid_t creator;                   // 0: another rank's
-    int file;                        // the own one's, or one that tells when its process ends
-    bool is_reserved[];              // for each rank: inbox_slots, rings
+    pid_t creator;                   // 0: another rank's segment
+    int file;           // own segment: the memfd; otherwise a pidfd that reports the end of the owner
+    bool is_reserved[]; // per rank: inbox slots, rings
 };
 
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "atomics of shared memory have no locks");
 
-// Pieces that stay in a processor's own cache between who writes and who reads them; where many ranks share a
-// host, their rings together are to be small.
+// Chunks that stay in a core's cache between writer and reader. With many ranks on a host they are smaller,
+// to limit the total size of all rings.
 size_t segment_slot_bytes(uint32_t ranks) { return ranks <= 8 ? 128 << 10 : 32 << 10; }
 
 static size_t inbox_stride(size_t inbox_bytes) { return (inbox_bytes + LINE - 1) / LINE * LINE; }
@@ -69,7 +69,7 @@ static size_t rings_bytes(uint32_t ranks) {
     return SEGMENT_RINGS * SEGMENT_SLOTS * segment_slot_bytes(ranks);
 }
 
-// Of all to one rank.
+// Bytes of rings and inbox for one receiving rank.
 static size_t bytes_to_each(uint32_t ranks, size_t inbox_bytes) {
     return (rings_bytes(ranks) + SEGMENT_INBOX_SLOTS * inbox_stride(inbox_bytes) + 4095) / 4096 * 4096;
 }
@@ -98,14 +98,14 @@ segment *segment_create(uint32_t rank, uint32_t ranks, size_t inbox_bytes, segme
     struct rlimit most;
     memset(name, 0, sizeof *name);
     const size_t bytes = slots_at(ranks) + ranks * bytes_to_each(ranks, inbox_bytes);
-    // beyond it comes a signal
+    // writing beyond the limit would raise a signal
     if (getrlimit(RLIMIT_FSIZE, &most) || (most.rlim_cur != RLIM_INFINITY && most.rlim_cur < bytes))
         return NULL;
     const int file = memfd_create(memory_name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (file < 0) return NULL;
     segment *own = NULL;
     uint64_t token = 0;
-    // Nobody can cut it while others read. Memory that isn't there when it is written would be a signal.
+    // Sealed against shrinking and allocated up front: accessing missing memory would raise a signal.
     if (!ftruncate(file, (off_t)bytes) && !fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) &&
         !fallocate(file, 0, 0, (off_t)slots_at(ranks)) && getrandom(&token, sizeof token, 0) == sizeof token)
         own = map(file, ranks, inbox_bytes);
@@ -130,7 +130,7 @@ segment *segment_open(const segment_name *name, uint32_t rank, uint32_t ranks, s
     if (name->process <= 0 || name->file < 0) return NULL;
     char path[64], target[sizeof "/memfd:" + sizeof memory_name] = "", wanted[sizeof target];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", name->process, name->file);
-    // Another host's process of that number may have anything there, which isn't to be opened.
+    // On another host a process with this id may have an unrelated file there, which must not be opened.
     snprintf(wanted, sizeof wanted, "/memfd:%s", memory_name);
     const ssize_t length = readlink(path, target, sizeof target);
     if (length < (ssize_t)strlen(wanted) || memcmp(target, wanted, strlen(wanted)) != 0) return NULL;
@@ -246,7 +246,7 @@ void segment_take(segment *sender, uint32_t to, unsigned ring) {
     segment_ring(sender);
 }
 
-// --- inbox_slots ---
+// --- inbox ---
 
 static struct inbox_slot *inbox_slot_of(const segment *of, uint32_t to, uint64_t number) {
     struct inbox_slot *inbox_slots =
@@ -262,7 +262,7 @@ static char *text_of(const segment *of, uint32_t to, uint64_t number) {
 void *segment_inbox_room(segment *own, uint32_t to, uint64_t number, uint64_t first) {
     struct inbox_slot *inbox_slot = inbox_slot_of(own, to, number);
     const uint64_t written = atomic_load_explicit(&inbox_slot->written, memory_order_relaxed);
-    // Those `first` and later are written in order.
+    // Messages from `first` on are written in order.
     if (number >= first + SEGMENT_INBOX_SLOTS && written != number + 1 - SEGMENT_INBOX_SLOTS) return NULL;
     return atomic_load_explicit(&inbox_slot->read, memory_order_acquire) >= written ? text_of(own, to, number)
                                                                                     : NULL;

@@ -23,58 +23,59 @@ enum {
     SEGMENT_RINGS = 4,
     SEGMENT_SLOTS = 8,
     SEGMENT_INBOX_SLOTS = 16
-}; /* to each other rank; slots of a ring */
+}; /* rings to each other rank; slots per ring; inbox slots per rank */
 
 typedef struct segment segment;
 
-/* By which others find it. All zeros: none. */
+/* What other processes need to open a segment. All zeros: there is none. */
 typedef struct {
-    uint64_t token; /* random: processes of other hosts may have such numbers, too */
+    uint64_t token; /* random, because processes on other hosts may have the same ids */
     int32_t process, file;
 } segment_name;
 
-/* Of a slot, in a group of so many ranks: a multiple of 64. */
+/* Bytes of a ring slot in a group of this many ranks; a multiple of 64. */
 size_t segment_slot_bytes(uint32_t ranks);
 
-/* A rank's own, with mails of up to so many bytes. NULL: the system has no memory for it, or no files left.
- */
+/* Creates this rank's segment, with inbox messages of up to inbox_bytes. NULL if the system has no memory or
+ * no file descriptors left. */
 segment *segment_create(uint32_t rank, uint32_t ranks, size_t inbox_bytes, segment_name *name);
-/* Another rank's. NULL: it isn't to be had here. */
+/* Opens another rank's segment. NULL if it is not accessible from here. */
 segment *segment_open(const segment_name *name, uint32_t rank, uint32_t ranks, size_t inbox_bytes);
-/* Ends the mapping, which nobody may use any more. NULL is nothing. */
+/* Unmaps a segment; no thread may use it any more. NULL is allowed. */
 void segment_close(segment *mapped);
 
-/* Gets memory for the mails to that rank, or its rings, once. False: there is none, or not for so many ranks.
- */
+/* Allocates the memory for the inbox of that rank, or for its rings, on the first call. False if there is not
+ * enough memory. */
 bool segment_reserve(segment *own, uint32_t to, bool rings);
 
-/* Says to the others that this rank takes part no more. Of a forked child's copy: nothing. */
+/* Tells the other ranks that this rank has left. Does nothing in a forked child. */
 void segment_leave(segment *own);
-/* Its owner has left, or its process has ended. */
+/* Has the owner left? Has its process ended? */
 bool segment_has_left(const segment *other);
 bool segment_has_ended(const segment *other);
 
-/* How often its bell has been rung. */
+/* The number of rings of its bell so far. */
 uint32_t segment_bell(const segment *any);
 void segment_ring(segment *any);
-/* Sleeps until the own bell has been rung since it was `seen`, a signal comes, or so many ms are over. */
+/* Sleeps until the own bell's count differs from `seen`, a signal arrives, or `ms` have passed. */
 void segment_sleep(segment *own, uint32_t seen, unsigned ms);
 
-/* The sender: whether all that was put into the ring has been taken; the slot for the next piece, NULL where
- * the receiver has to take one before; that it is filled. */
+/* Sender. is_empty: has the receiver taken everything? room: the slot for the next chunk, or NULL while the
+ * ring is full. put: publishes that slot. */
 bool segment_is_empty(const segment *own, uint32_t to, unsigned ring);
 void *segment_room(segment *own, uint32_t to, unsigned ring);
 void segment_put(segment *own, segment *receiver, uint32_t to, unsigned ring);
 
-/* The receiver: the next piece, NULL where there is none yet; that it is used. */
+/* Receiver. next: the next chunk, or NULL if none has arrived. take: returns its slot to the sender. */
 const void *segment_next(const segment *sender, uint32_t to, unsigned ring);
 void segment_take(segment *sender, uint32_t to, unsigned ring);
 
-/* The sender: the place for the mail of that number, NULL where the receiver hasn't read one that is there;
- * that it is written. */
+/* Sender. inbox_room: the slot for message `number`, or NULL while it holds an unread one. inbox_put:
+ * publishes it. */
 void *segment_inbox_room(segment *own, uint32_t to, uint64_t number, uint64_t first);
 void segment_inbox_put(segment *own, segment *receiver, uint32_t to, uint64_t number);
-/* The receiver: that mail, NULL where it hasn't come; that neither it nor one before it is wanted any more.
+/* Receiver. inbox_next: message `number`, or NULL if it has not arrived. inbox_take: releases it and all
+ * earlier ones.
  */
 const void *segment_inbox_next(const segment *sender, uint32_t to, uint64_t number);
 void segment_inbox_take(segment *sender, uint32_t to, uint64_t number);

@@ -1,3 +1,4 @@
+// Agreement between ranks on when to use shared memory (shared_memory.h).
 #include "shared_memory.h"
 
 #include <algorithm>
@@ -30,11 +31,11 @@ void SharedMemory::make_own() {
 void SharedMemory::begin(uint64_t number, bool has_large) {
     const std::lock_guard guard(lock_);
     latest_ = std::max(latest_, number);
-    constexpr uint64_t some = 8; // collectives, after which a group is worth it
+    constexpr uint64_t some = 8; // collectives after which a segment pays off
     if (has_large || number >= some) make_own();
 }
 
-// Collectives that have begun don't expect anything in a ring.
+// Collectives that have already begun expect nothing in a ring.
 SharedMemory::Announcement SharedMemory::say(int other) {
     const std::lock_guard guard(lock_);
     auto &peer = peers_[static_cast<size_t>(other)];

@@ -1,3 +1,4 @@
+// Work in progress (work.h): copies between host and device, futures, and waiting for the transport.
 #include "work.h"
 
 #include <ATen/EmptyTensor.h>

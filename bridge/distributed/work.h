@@ -1,4 +1,6 @@
-// Work in progress: one collective, or several that are awaited as one.
+// Work in progress: one collective, or several that are awaited as one. The caller and the backend share
+// ownership. Any thread may wait; exactly one of them waits for the transport (claim). Failures are stored in
+// the work and thrown by wait() as c10::DistBackendError.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -10,77 +12,78 @@
 
 namespace openxpu {
 
-// What kind of call it is.
+// The properties of a call.
 struct Collective {
     c10d::OpType type;
-    const char *title; // for profiles; what errors say follows the colon
+    const char *title; // name in profiles; error texts use the part after the colon
     std::optional<c10d::ReduceOp> reduces = std::nullopt;
     bool reads_outputs = false;          // in place
-    enum { keep, flat, rows } as = keep; // shapes of what the transport gets: rows stay rows in bytes, too
-    // Whose sizes are the same on all ranks.
+    enum { keep, flat, rows } as = keep; // shapes given to the transport; `rows` keeps rows, even as bytes
+    // Which tensors must have the same sizes on all ranks.
     enum { nobodys, inputs, outputs } alike = nobodys;
     int root = -1;
-    bool is_between_two = false;  // a send or a reception
-    bool is_straight = false;     // by an exchange, and not one of the transport's own collectives
-    bool is_awaited = false;      // by who calls, at once
-    bool is_replayed = false;     // by a graph, on CPU tensors
-    bool is_read_at_once = false; // by who calls, what it gives
+    bool is_between_two = false;  // a send or a receive
+    bool is_straight = false;     // done by an exchange, not by the transport's own collective
+    bool is_awaited = false;      // the caller waits immediately
+    bool is_replayed = false;     // replayed by a graph, on CPU tensors
+    bool is_read_at_once = false; // the caller reads the result immediately
 };
 
-// The tensors of one call on the CPU.
+// The CPU tensors of one call.
 struct Transfer {
-    bool takes_cpu = false;             // as they are
-    std::optional<c10::Device> device;  // the first tensor's
-    std::optional<c10::Stream> copying; // where copies run, if there are any between host and device
-    bool reads = false;                 // so that something is copied to the host
+    bool takes_cpu = false;             // CPU tensors are used directly
+    std::optional<c10::Device> device;  // of the first tensor
+    std::optional<c10::Stream> copying; // stream of the copies between host and device, if any
+    bool reads = false;                 // inputs are copied to the host
     std::vector<Return> returns;
-    Tensors results;                           // what the transport writes
-    Exchange said;                             // to the other ranks: what this one does
-    c10::intrusive_ptr<ExchangeWork> exchange; // by which it is done; null: by the transport's own
-    std::vector<std::function<void()>> finish; // what is left to do with what has come
+    Tensors results;                           // written by the transport
+    Exchange said;                             // what this rank announces
+    c10::intrusive_ptr<ExchangeWork> exchange; // null: the transport's own collective
+    std::vector<std::function<void()>> finish; // called when the data has arrived
 
-    // The tensor in the shape and dtype that the transport gets, contiguous. What is `written` there goes
+    // The tensor in the shape and dtype for the transport, contiguous. If `written`, the result is copied
     // back when the transport is done.
     at::Tensor map(const at::Tensor &tensor, const Collective &collective, bool read, bool written);
 };
 
-// Python's callbacks may issue further collectives (PowerSGD's do), and all ranks must issue theirs in one
-// order. So they run when they are added, as they do with NCCL: Python gets a completed future. C++ (DDP's
-// reducer) gets one that completes by and by.
+// Python callbacks may issue further collectives (PowerSGD does), which all ranks must issue in the same
+// order. Therefore, as with NCCL, Python gets a completed future, whose callbacks run when they are added.
+// C++ (DDP's reducer) gets a future that completes later.
 c10::intrusive_ptr<c10::ivalue::Future> wait_if_python(c10::intrusive_ptr<c10::ivalue::Future> future);
 
-// One call under way. Its future is complete when the copies back to the device, if there are any, are in
-// their stream: who waits for it has his current stream wait for that one, as with NCCL.
+// One call in progress. Its future completes when the copies back to the device, if any, have been submitted.
+// As with NCCL, waiting for it makes the current stream wait for the stream of those copies.
 class CollectiveWork final : public c10d::Work {
   public:
     CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &backend, const Collective &collective,
                    Tensors inputs, Tensors outputs);
 
-    // Takes what the transport has begun. What `transfer` says is to be done then is done when that is over
-    // and has succeeded: by the transport's thread, or by who waits for it where the transport tells nobody.
+    // Attaches the transport's work. When it succeeds, the steps in `transfer` run: in the transport's
+    // thread, or in the waiting thread if the transport does not notify.
     void follow(WorkPtr carried, Transfer transfer);
-    // Waits for a transport that tells nobody, unless somebody does. Failures are those of the work.
+    // Waits for a transport that does not notify, unless another thread does. Failures become those of the
+    // work.
     void wait_here(std::chrono::milliseconds timeout = kNoTimeout) {
         if (claim()) wait_for_transport(timeout, false);
     }
-    // The right to wait for the transport, once.
+    // Claims the wait for the transport; true for the first caller.
     bool claim() { return !is_claimed_.exchange(true); }
-    // `alone`: in a thread that computes nothing else.
+    // `alone`: the thread has nothing else to compute.
     void wait_for_transport(std::chrono::milliseconds timeout, bool alone);
 
     const std::string &what() const { return what_; }
-    // All of it that must be the same on all ranks: numbers of elements, and not sizes.
+    // The part that must be equal on all ranks: element counts, not sizes.
     const std::string &alike() const { return alike_; }
     uint64_t number() const { return number_; }
     int root() const { return root_; }
     bool is_between_two() const { return is_between_two_; }
     void set_number(uint64_t number) { number_ = number; }
     void set_recording(std::shared_ptr<Recording> recording);
-    // Lets a thread of its own wait for the transport, unless somebody does.
+    // Waits for the transport in a separate thread, unless another thread does.
     void wait_aside();
-    // What is to come is asked for by who waits, when the other rank has said something: somebody has to.
+    // After the other rank's header the waiting thread must request the data, so some thread has to wait.
     bool continues_after_header() const;
-    // What doesn't fit of what has been heard.
+    // Mismatches in the headers received so far.
     std::string mismatch_so_far();
 
     // Ends it with an error, unless it has ended.
@@ -88,8 +91,8 @@ class CollectiveWork final : public c10d::Work {
         fail(std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, why)));
     }
     void fail(const std::exception_ptr &failure);
-    // Ends waiting for the transport; the work goes on till it fails. What the transport has is kept for
-    // good: one of its threads may have it, and go on no more.
+    // Stops waiting for the transport; the work stays open until it fails. What the transport holds is
+    // leaked, because one of its blocked threads may use it.
     void abandon_transport();
 
     bool isCompleted() override {
@@ -117,7 +120,7 @@ class CollectiveWork final : public c10d::Work {
         return wait_if_python(future_);
     }
 
-    // The backend's list of what is under way keeps the object, but not what it holds.
+    // Frees what the work holds when only weak references (the backend's list of work in progress) remain.
     void release_resources() override;
 
   private:
@@ -133,17 +136,17 @@ class CollectiveWork final : public c10d::Work {
     c10::intrusive_ptr<ExchangeWork> exchange_;
     uint64_t number_ = 0;
     std::shared_ptr<Recording> recording_;
-    std::mutex following_; // guards transport_work_, exchange_ and recording_ till it is over
+    std::mutex following_; // guards transport_work_, exchange_ and recording_ until the work is over
     std::atomic<bool> is_over_ = false;
-    std::atomic<bool> needs_waiter_ = false; // that the transport is done: somebody has to wait for it
-    std::atomic<bool> is_claimed_ = false;   // by who waits for the transport
+    std::atomic<bool> needs_waiter_ = false; // the transport does not notify, so a thread has to wait for it
+    std::atomic<bool> is_claimed_ = false;   // a thread is waiting for the transport
 
     void copy_back();
     void complete(std::exception_ptr failure);
 };
 
-// A thread that waits for exchanges which nobody waits for, one after the other, and so does what is left to
-// do with them. It begins with the first. All ranks begin them in one order, so none waits for a later one.
+// A thread that waits for exchanges that no other thread waits for, in order, and completes them. It starts
+// with the first exchange. All ranks begin exchanges in the same order, so none waits for a later one.
 class Waiter {
   public:
     Waiter();
@@ -152,11 +155,10 @@ class Waiter {
 
   private:
     struct State;
-    const std::shared_ptr<State>
-        state_; // the thread's, too: the last work that it holds may hold the backend
+    const std::shared_ptr<State> state_; // shared with the thread, whose last work may own the backend
 };
 
-// What a graph has written down: nothing is under way, and the tensors are those of its replays.
+// A collective recorded in a graph: nothing is in progress, and its tensors belong to replays.
 class RecordedWork final : public c10d::Work {
   public:
     RecordedWork(int rank, const Collective &collective, const Tensors &outputs);
@@ -168,7 +170,7 @@ class RecordedWork final : public c10d::Work {
     c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// All that was given between startCoalescing and endCoalescing.
+// All calls between startCoalescing and endCoalescing.
 class CoalescedWork final : public c10d::Work {
   public:
     CoalescedWork(int rank, std::vector<WorkPtr> parts)

@@ -1,5 +1,6 @@
-/* Conversion between package tensors and DLPack. Exported tensors own their memory until the consumer calls
- * the deleter. Any thread may call. Errors: XPU_ERROR_INVALID_ARGUMENT, XPU_ERROR_NOT_SUPPORTED (dtype or device). */
+/* Conversion between package tensors and DLPack. An export transfers the memory to the DLPack tensor, whose
+ * deleter frees it. Any thread may call. Errors: XPU_ERROR_INVALID_ARGUMENT, XPU_ERROR_NOT_SUPPORTED (dtype
+ * or device). */
 #include "xpu/dlpack.h"
 
 #include "core/memory.h"
