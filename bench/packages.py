@@ -1,8 +1,8 @@
-"""Models exported and packaged, beside `torch.compile` of the same on xpu and beside eager PyTorch on the CPU.
+"""Exported and packaged models, compared with `torch.compile` on xpu and with eager PyTorch on the CPU.
 
-An AOTInductor package runs under PyTorch; libxpu's package (`openxpu export`) from C, on arrays, in this
-process: its products and convolutions are PyTorch's libraries' here. `bench/alone.py` has those that C
-programs get.
+An AOTInductor package runs under PyTorch. libxpu's package (`openxpu export`) is called from C on arrays, in
+this process, so its matrix products and convolutions use PyTorch's libraries. `bench/alone.py` measures those
+of C programs without these libraries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 
 class Encoder(nn.Module):
-    """Of MiniLM's sizes: six layers of 384, on tokens."""
+    """An encoder with MiniLM's sizes: six layers of width 384, on tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Encoder(nn.Module):
 
 
 def without_gradients(run: Callable[..., object], *inputs: Tensor) -> Callable[[], object]:
-    """Call without gradients, after the calls that compile."""
+    """Call without gradients, after warm-up calls that compile."""
 
     def work() -> object:
         with torch.no_grad():
@@ -51,14 +51,14 @@ def without_gradients(run: Callable[..., object], *inputs: Tensor) -> Callable[[
 
 
 def of_c(path: str, given: Tensor) -> Callable[[], object]:
-    """Runs of a package from C."""
+    """Return calls of a package from C."""
     package = Package(path)
     prepared = package.prepare([given.numpy()])
     return lambda: package.run(prepared, 1)
 
 
 def cases() -> Iterator[Case]:
-    """The bars: as fast as what they are beside, which for large batches is the same products."""
+    """Yield cases with the bar of equal speed; large batches are the same matrix products on both sides."""
     torch.manual_seed(0)
     models = {"encoder": Encoder(), "ViT": VisionTransformer(32, 4, 3, 10, 192, 6, 3)}
     with tempfile.TemporaryDirectory() as folder:
@@ -74,7 +74,7 @@ def cases() -> Iterator[Case]:
                 on_cpu = without_gradients(copy.deepcopy(model), given)
                 x = given.to("xpu")
                 with torch.no_grad():
-                    torch.backends.mha.set_fastpath_enabled(False)  # an operator that packages don't have
+                    torch.backends.mha.set_fastpath_enabled(False)  # packages do not support its operator
                     written = openxpu.package(torch.export.export(model, (given,)), f"{file}.xpk")
                     there = copy.deepcopy(model).to("xpu")
                     exported = torch.export.export(there, (x,))

@@ -1,4 +1,4 @@
-"""Latency of a small operation; speed of pointwise operations and of copies between layouts, large tensors."""
+"""Latency of a small operation, and speed of pointwise operations and layout copies on large tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Tensors = list[torch.Tensor]
 
 
 def latency() -> Iterator[Case]:
-    """`a*b` on 4 elements."""
+    """Yield `a*b` on 4 elements."""
     a, b = torch.randn(4), torch.randn(4)
     x, y = a.to("xpu"), b.to("xpu")
     yield Case("latency", "a*b, 4 elements", lambda: x * y, lambda: a * b, 1 / 3, median=True)
@@ -22,14 +22,14 @@ def latency() -> Iterator[Case]:
 def pairs(
     group: str, tensors: Tensors, works: dict[str, Callable[[Tensors], torch.Tensor]]
 ) -> Iterator[Case]:
-    """Each work on the tensors as they are and on their copies on xpu."""
+    """Yield each work on the tensors and on their xpu copies."""
     device = [t.to("xpu") for t in tensors]
     for name, work in works.items():
         yield Case(group, name, lambda w=work: w(device), lambda w=work: w(tensors), 1.0)
 
 
 def dense() -> Iterator[Case]:
-    """Arithmetic, functions, where and casts on 2²⁴ elements."""
+    """Yield arithmetic, functions, where and casts on 2²⁴ elements."""
     for dtype in (torch.float32, torch.bfloat16):
         left, right = (torch.randn(1 << 24).to(dtype) for _ in range(2))
         other = torch.float32 if dtype == torch.bfloat16 else torch.bfloat16
@@ -50,7 +50,7 @@ def dense() -> Iterator[Case]:
 
 
 def layouts() -> Iterator[Case]:
-    """Operands that do not lie in memory in the order in which they are walked."""
+    """Yield operands whose memory order differs from the iteration order."""
     for dtype in (torch.float32, torch.bfloat16):
         group = f"layouts {str(dtype)[6:]}"
         square = [torch.randn(4096, 4096).to(dtype) for _ in range(2)]
@@ -83,7 +83,7 @@ def layouts() -> Iterator[Case]:
 
 
 def cases() -> Iterator[Case]:
-    """All of these."""
+    """Yield all of these."""
     yield from latency()
     yield from dense()
     yield from layouts()

@@ -1,7 +1,7 @@
-"""Matrix products by layout and size, and those of a few rows (`python bench/products.py`).
+"""Matrix products by layout and size, and products of a few rows (`python bench/products.py`).
 
-These decide where PyTorch's library, oneDNN and libxpu's own kernel take over from each other: `openxpu info
---tuning` prints the limits, `openxpu tune` measures them.
+The results decide where PyTorch's library, oneDNN and libxpu's own kernel take over from each other. `openxpu
+info --tuning` prints these limits; `openxpu tune` measures them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import torch
 from harness import Case, main
 
 SIZES = (64, 128, 256, 384, 512, 768, 1024, 1536, 2048)
-# Python and the dispatcher take longer than products below this.
+# Below this size, Python and the dispatcher take longer than the product.
 LATENCY = 128
 
 
 def cases() -> Iterator[Case]:
-    """Squares in three layouts; one to eight rows times a transposed matrix."""
+    """Yield square products in three layouts, and one to eight rows times a transposed matrix."""
     for n in SIZES:
         a, b = torch.randn(n, n), torch.randn(n, n)
         for layout, (p, q) in {

@@ -1,11 +1,11 @@
-"""Products with weights of 4 and 8 bits (`python bench/quantized.py`), beside what there is to compare with.
+"""Products with 4- and 8-bit weights, and quantized layers and convolutions (`python bench/quantized.py`).
 
-Layers and convolutions of 8-bit activations, which PT2E lowers to, beside the same in float32.
+Products of a few rows dequantize the weights on the fly and take as long as reading them. They are compared
+with a copy of the same bytes (read and write: twice the traffic), called one by one and replayed as graphs.
+For many rows the weights are first dequantized into a workspace; these products are compared with the
+unquantized ones. `openxpu info --tuning` prints the limit, `quantized_rows`.
 
-A few rows are multiplied with the weights as they are read, which takes as long as reading them does: beside
-a copy of as many bytes (read and written: twice the traffic), called one by one and replayed as graphs. For
-many rows the weights are dequantized into a workspace first: beside the plain product of those. `openxpu info
---tuning` has the limit, `quantized_rows`.
+Layers and convolutions with 8-bit activations, as PT2E lowers them, are compared with float32.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ aten = torch.ops.aten
 
 
 def products(x: torch.Tensor, n: int) -> Iterator[tuple[str, int, Callable[[], object]]]:
-    """Each kind of weight: its name, bytes and the product."""
+    """Yield each kind of weight: its name, its bytes and the product."""
     k, device = x.size(1), x.device
     int4 = torch.randint(-(1 << 31), 1 << 31, (n, k // 8), dtype=torch.int32, device=device)
     scale = torch.rand(k // 128, n, device=device).to(x.dtype)
@@ -39,7 +39,7 @@ def products(x: torch.Tensor, n: int) -> Iterator[tuple[str, int, Callable[[], o
 
 
 def layers() -> Iterator[Case]:
-    """Linear layers as PT2E lowers them, uint8 activations and results: beside the layer in float32."""
+    """Yield PT2E linear layers, uint8 activations and results, compared with float32."""
     for n, k in ((1024, 1024), (4096, 1024)):
         for rows in (1, 128, 1024):
             x = torch.randint(0, 256, (rows, k), dtype=torch.uint8, device="xpu")
@@ -61,7 +61,7 @@ def layers() -> Iterator[Case]:
 
 
 def convolutions() -> Iterator[Case]:
-    """ResNet-50's convolutions as PT2E lowers them, uint8 with channels last: beside those in float32."""
+    """Yield ResNet-50's convolutions from PT2E, uint8 with channels last, compared with float32."""
     for c, size, k, taps, stride in (
         (3, 224, 64, 7, 2),
         (64, 56, 64, 3, 1),
@@ -98,7 +98,7 @@ REPLAYED = 16
 
 
 def replayed(work: Callable[[], object]) -> Callable[[], object]:
-    """So many calls as a graph's replay: where a device has much less to do than the host has to submit it."""
+    """Return a graph's replay of several calls, for devices that are faster than the host submits."""
     graph = torch.xpu.XPUGraph()
     work()
     with torch.xpu.graph(graph):
@@ -108,7 +108,7 @@ def replayed(work: Callable[[], object]) -> Callable[[], object]:
 
 
 def cases() -> Iterator[Case]:
-    """Weights of 4096 x 4096 and 14336 x 4096 with 1, 4 and 16 rows, and with 512."""
+    """Yield weights of 4096 x 4096 and 14336 x 4096 with 1, 4, 16 and 512 rows."""
     for n, k in ((4096, 4096), (14336, 4096)):
         for rows in (1, 4, 16):
             x = torch.randn(rows, k, device="xpu").bfloat16()

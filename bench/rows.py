@@ -1,4 +1,4 @@
-"""Reductions, softmax and norms over rows, forward and backward; batch norm and pooling at ResNet's shapes."""
+"""Reductions, softmax and norms over rows, forward and backward; batch norm and pooling as in ResNet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Work = Callable[..., Tensor]
 
 
 def both(group: str, name: str, inputs: list[Tensor], work: Work, backward: bool = True) -> Iterator[Case]:
-    """A function of `inputs` forward and, through autograd, backward; a ratio of 1 is wanted."""
+    """Yield a function of `inputs` forward and, through autograd, backward; the bar is a ratio of 1."""
 
     def forward(device: str) -> Callable[[], object]:
         moved = [t.to(device) for t in inputs]
@@ -33,7 +33,7 @@ def both(group: str, name: str, inputs: list[Tensor], work: Work, backward: bool
 
 
 def cases() -> Iterator[Case]:
-    """Rows of 64 to 16,384 in 2²² elements; planes of a ResNet."""
+    """Yield rows of 64 to 16,384 out of 2²² elements, and planes of a ResNet."""
     for dtype in (torch.float32, torch.bfloat16):
         for n in (64, 256, 1024, 4096, 16384):
             group = f"rows of {n} {str(dtype)[6:]}"

@@ -1,4 +1,4 @@
-"""All benchmarks in one run, as a table and as JSON (`make bench`)."""
+"""Runs all benchmarks; prints a table and writes JSON (`make bench`)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PARTS = ("pointwise", "rows", "gemm", "index", "networks")
 
 
 def cases(parts: tuple[str, ...]) -> Iterator[Case]:
-    """The cases of each part, one part after another."""
+    """Yield the cases of all parts in order."""
     for part in parts:
         yield from importlib.import_module(part).cases()
 
 
 def main() -> int:
-    """0 when every bar is reached."""
+    """Return 0 if every bar is reached."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", default=PARTS, help=f"any of {', '.join(PARTS)}")
     parser.add_argument("--json", type=Path, default=Path("build/bench.json"))

@@ -1,19 +1,21 @@
-"""Schedules and bytes of collectives over up to 1,000 simulated ranks (`python bench/scale.py`).
+"""Schedules and traffic of collectives over up to 1,000 simulated ranks (`python bench/scale.py`).
 
-Each algorithm is a list of rounds, and a round what every rank sends in it: to whom, which pieces of the
-buffer. From those come bytes, messages and neighbors of a rank, and the time of a network in which a message
-takes `latency` plus its bytes over `bandwidth`, and a rank sends one at a time. MPI's rings have one message
-under way, and what goes straight all. What the pieces hold is followed, too, for small numbers of ranks: the
-schedules are of these collectives only if every rank ends with what it should have.
+Each algorithm is a list of rounds. A round states what every rank sends: the receiver and the pieces of the
+buffer. From the rounds follow the bytes, messages and neighbors of a rank, and the time on a network. There a
+message takes `latency` plus its bytes divided by `bandwidth`, and a rank sends one message at a time. MPI's
+rings have one message in flight; direct algorithms have all of them in flight. For small numbers of ranks,
+the contents of the pieces are tracked too: a schedule is valid only if every rank ends with the correct
+result.
 
-Those of xpu's tensors over Gloo go straight from rank to rank: all_gather, reduce_scatter and small
-all_reduces at once; of larger all_reduces each rank adds up a share, and passes it on. Each rank tells every
-other one first what it does; few bytes are in the same message. MPI's are those that MPICH chooses by size
-(Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005).
+xpu's collectives over Gloo send directly from rank to rank. all_gather, reduce_scatter and small all_reduces
+take one phase; in a large all_reduce each rank reduces a share and then distributes it. Each rank first
+announces its operation to every other rank; small contents travel in the same message. MPI's algorithms are
+those that MPICH selects by size (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication
+Operations in MPICH, 2005).
 
-`--check` runs Gloo's in 2 to 8 processes of this machine and compares what their sockets sent with the model,
-to the byte: beside its contents each message has a header, a notice that it is there and one that it is
-wanted.
+`--check` runs Gloo's collectives in 2 to 8 processes on this machine and compares the bytes sent by their
+sockets with the model, exactly. Besides its contents each message has a header, a notice that it is available
+and a notice that it is requested.
 """
 
 from __future__ import annotations
@@ -36,51 +38,51 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-HEADER = 3 * 48  # bytes, of each of Gloo's messages and its two notices
-SAYS = 256  # bytes in which a rank tells another what it does
+HEADER = 3 * 48  # bytes of headers: each message of Gloo and its two notices
+SAYS = 256  # bytes of the announcement of an operation
 INSIDE_MOST, INSIDE_LEAST, INSIDE_ALL = (
     16 << 10,
     1 << 10,
     256 << 10,
-)  # bytes that may follow them: times the ranks
-PIECE_LEAST, PIECE_ALL = 64 << 10, 2 << 20  # bytes of what is reduced while the next comes: one, all others'
-SHARE = 16  # elements: shares are multiples
+)  # most bytes of contents in the announcement; the last: times the ranks
+PIECE_LEAST, PIECE_ALL = 64 << 10, 2 << 20  # least bytes of a pipelined piece; of all ranks' pieces
+SHARE = 16  # elements; shares are multiples of it
 STRAIGHT_TWO, STRAIGHT, STRAIGHT_ALL = (
     1 << 18,
     1 << 16,
     4 << 20,
-)  # bytes: of two ranks, of more, times the ranks
-SHORT_REDUCE = 2048  # bytes: MPICH's all_reduce doubles up to here
-SHORT_GATHER, MEDIUM_GATHER = 80 << 10, 512 << 10  # bytes of all ranks' parts: Bruck, doubling, ring
-LONG_SCATTER = 512 << 10  # MPICH's reduce_scatter halves up to here
+)  # bytes: for two ranks, for more, times the ranks
+SHORT_REDUCE = 2048  # bytes up to which MPICH's all_reduce uses recursive doubling
+SHORT_GATHER, MEDIUM_GATHER = 80 << 10, 512 << 10  # bytes of all parts: Bruck, then doubling, then ring
+LONG_SCATTER = 512 << 10  # bytes up to which MPICH's reduce_scatter uses recursive halving
 
 
 @dataclass
 class Round:
-    """What the ranks send at the same time; arrays of one length, a rank may be in `sender` once."""
+    """Simultaneous sends, as arrays of one length; a rank occurs at most once in `sender`."""
 
     sender: np.ndarray
     receiver: np.ndarray
-    first: np.ndarray  # of the pieces that go
-    pieces: int  # how many, modulo all
-    reduces: bool  # the receiver adds to what it has
+    first: np.ndarray  # the first piece sent
+    pieces: int  # number of pieces sent, wrapping around
+    reduces: bool  # the receiver adds the data to its own
     sent: np.ndarray  # bytes
-    waits: bool = False  # for all that came before
+    waits: bool = False  # for all earlier rounds
 
 
 @dataclass
 class Plan:
-    """The rounds of a collective: each is made from the number of ranks and the bytes of the whole buffer."""
+    """The rounds of a collective for a given number of ranks and buffer size."""
 
     title: str
     rounds: Callable[[], Iterator[Round]]
-    pieces: int  # of the buffer, of equal size but the last
-    neighbors: int  # most ranks that one sends to or receives from
-    under_way: int = 1  # a round begins when the one so many before it is done
+    pieces: int  # pieces of the buffer, of equal size except the last
+    neighbors: int  # most ranks that a rank sends to or receives from
+    under_way: int = 1  # rounds in flight
 
 
 def lengths(first: np.ndarray, pieces: int, each: int, total: int, of: int) -> np.ndarray:
-    """The bytes of `pieces` consecutive pieces of `of`, each of `each` bytes, that lie within `total`."""
+    """Return the bytes of `pieces` consecutive pieces out of `of`, each of `each` bytes, within `total`."""
     index = (first[:, None] + np.arange(pieces)) % of * each
     return np.clip(total - index, 0, each).sum(axis=1)
 
@@ -89,20 +91,20 @@ def lengths(first: np.ndarray, pieces: int, each: int, total: int, of: int) -> n
 
 
 def pieces_of(ranks: int, size: int) -> list[int]:
-    """The bytes of the pieces in which others' parts are reduced."""
+    """Return the bytes of the pieces in which received data is reduced."""
     piece = -(-max(PIECE_LEAST, PIECE_ALL // max(ranks - 1, 1)) // 64) * 64
     return [min(piece, size - at) for at in range(0, size, piece)]
 
 
 def messages_of(ranks: int, size: int, in_pieces: bool) -> list[int]:
-    """The bytes of the messages by which a rank gives another `size` bytes, what it says with them."""
+    """Return the bytes of the messages that transfer `size` bytes, including the announcement."""
     if size <= max(INSIDE_LEAST, min(INSIDE_MOST, INSIDE_ALL // ranks)):
         return [SAYS + size]
     return [SAYS, *(pieces_of(ranks, size) if in_pieces else [size])]
 
 
 def straight_shares(ranks: int, size: int, element: int) -> Plan:
-    """all_reduce of many bytes: each rank gets its share of all others', and passes on what it has reduced."""
+    """Large all_reduce: each rank reduces its share of all buffers and distributes the result."""
     here = np.arange(ranks)
     elements = -(-size // element // ranks)
     length = -(-elements // SHARE) * SHARE * element
@@ -125,22 +127,22 @@ def straight_shares(ranks: int, size: int, element: int) -> Plan:
 
 
 def straight(ranks: int, size: int, _: int) -> Plan:
-    """all_reduce of few bytes: each rank gives every other one all that it has."""
+    """Small all_reduce: each rank sends its whole buffer to every other rank."""
     return go_straight(ranks, size, "all_reduce")
 
 
 def straight_parts(ranks: int, size: int, _: int) -> Plan:
-    """reduce_scatter: each rank gives every other one the part that it keeps."""
+    """reduce_scatter: each rank sends every other rank the part that it keeps."""
     return go_straight(ranks, size // ranks, "reduce_scatter")
 
 
 def straight_gather(ranks: int, size: int, _: int) -> Plan:
-    """all_gather: each rank gives every other one its part."""
+    """all_gather: each rank sends its part to every other rank."""
     return go_straight(ranks, size // ranks, "all_gather")
 
 
 def go_straight(ranks: int, each: int, collective: str) -> Plan:
-    """`each` bytes from every rank to every other one; the last of their messages completes the piece."""
+    """Send `each` bytes from every rank to every other; the last message completes the piece."""
     here = np.arange(ranks)
     messages = messages_of(ranks, each, in_pieces=collective != "all_gather")
 
@@ -160,7 +162,7 @@ def go_straight(ranks: int, each: int, collective: str) -> Plan:
 
 
 def doubling(ranks: int, size: int, _: int) -> Plan:
-    """all_reduce of few bytes: all of them, with a partner twice as far away each time."""
+    """Small all_reduce: exchange everything with a partner at twice the distance in each step."""
     power = 1 << (ranks.bit_length() - 1)
     rest = ranks - power
     extra = np.arange(rest)
@@ -169,7 +171,7 @@ def doubling(ranks: int, size: int, _: int) -> Plan:
         def all_of(sender: np.ndarray, receiver: np.ndarray, reduces: bool) -> Round:
             return Round(sender, receiver, np.zeros_like(sender), 1, reduces, np.full(len(sender), size))
 
-        if rest:  # odd ones of the first take part for their neighbors
+        if rest:  # among the first ranks, odd ones act for their neighbors
             yield all_of(2 * extra, 2 * extra + 1, True)
         members = np.concatenate([2 * extra + 1, np.arange(2 * rest, ranks)])
         distance = 1
@@ -183,7 +185,7 @@ def doubling(ranks: int, size: int, _: int) -> Plan:
 
 
 def rabenseifner(ranks: int, size: int, element: int) -> Plan:
-    """all_reduce of many bytes: halving of what is added up, doubling of what is gathered."""
+    """Large all_reduce: recursive halving for the reduction, recursive doubling for the gather."""
     power = 1 << (ranks.bit_length() - 1)
     rest = ranks - power
     extra = np.arange(rest)
@@ -198,7 +200,7 @@ def rabenseifner(ranks: int, size: int, element: int) -> Plan:
         members = np.concatenate([2 * extra + 1, np.arange(2 * rest, ranks)])
         index = np.arange(power)
         n = power
-        while n > 1:  # of n pieces the half goes that the partner keeps
+        while n > 1:  # send the half of n pieces that the partner keeps
             n //= 2
             partner = index ^ n
             yield some(members, members[partner], partner // n * n, n, True)
@@ -212,7 +214,7 @@ def rabenseifner(ranks: int, size: int, element: int) -> Plan:
 
 
 def bruck(ranks: int, size: int, _: int) -> Plan:
-    """all_gather of few bytes: what one has goes to a rank twice as far away each time."""
+    """Small all_gather: send all data to a rank at twice the distance in each step."""
     here, part = np.arange(ranks), size // ranks
 
     def rounds() -> Iterator[Round]:
@@ -226,7 +228,7 @@ def bruck(ranks: int, size: int, _: int) -> Plan:
 
 
 def ring(ranks: int, size: int, _: int) -> Plan:
-    """all_gather of many bytes: the parts go round."""
+    """Large all_gather: the parts go around a ring."""
     here, part = np.arange(ranks), size // ranks
 
     def rounds() -> Iterator[Round]:
@@ -237,7 +239,7 @@ def ring(ranks: int, size: int, _: int) -> Plan:
 
 
 def pairwise(ranks: int, size: int, _: int) -> Plan:
-    """reduce_scatter of many bytes: each part straight to the rank that keeps it."""
+    """Large reduce_scatter: send each part directly to the rank that keeps it."""
     here, part = np.arange(ranks), size // ranks
 
     def rounds() -> Iterator[Round]:
@@ -249,7 +251,7 @@ def pairwise(ranks: int, size: int, _: int) -> Plan:
 
 
 def halving(ranks: int, size: int, element: int) -> Plan:
-    """reduce_scatter of few bytes, for powers of two."""
+    """Small reduce_scatter: recursive halving, for powers of two."""
     plan = rabenseifner(ranks, size, element)
 
     def rounds() -> Iterator[Round]:
@@ -258,13 +260,13 @@ def halving(ranks: int, size: int, element: int) -> Plan:
     return Plan("MPI: halving", rounds, plan.pieces, plan.neighbors)
 
 
-# --- which is taken ---
+# --- selection ---
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 def plan(engine: str, collective: str, ranks: int, size: int, element: int = 4) -> Plan:
-    """What `engine` ("gloo", "mpi") does for a buffer of `size` bytes, which for all_gather is that of the result."""
+    """Return the plan of `engine` ("gloo", "mpi") for a buffer of `size` bytes (all_gather: the result)."""
     if engine == "gloo":
         if collective == "all_gather":
             return straight_gather(ranks, size, element)
@@ -282,12 +284,12 @@ def plan(engine: str, collective: str, ranks: int, size: int, element: int = 4) 
     return (halving if is_power and size < LONG_SCATTER else pairwise)(ranks, size, element)
 
 
-# --- what it comes to ---
+# --- costs ---
 
 
 @dataclass
 class Cost:
-    """Of the rank that has most of it; `seconds` till the last is done."""
+    """The costs of the rank with the largest ones; `seconds` until the last rank finishes."""
 
     sent: int
     messages: int
@@ -296,10 +298,10 @@ class Cost:
 
 
 def cost(what: Plan, ranks: int, latency: float, bandwidth: float) -> Cost:
-    """Bytes, messages and time of a plan."""
+    """Return the bytes, messages and time of a plan."""
     sent, messages, rounds = np.zeros(ranks, int), np.zeros(ranks, int), 0
-    done = [np.zeros(ranks) for _ in range(what.under_way)]  # when a rank was, with the last rounds
-    free = np.zeros(ranks)  # when its last message had left
+    done = [np.zeros(ranks) for _ in range(what.under_way)]  # when each rank finished the last rounds
+    free = np.zeros(ranks)  # when its last message was sent
     for step in what.rounds():
         goes = step.sent > 0
         sender, receiver = step.sender[goes], step.receiver[goes]
@@ -316,8 +318,8 @@ def cost(what: Plan, ranks: int, latency: float, bandwidth: float) -> Cost:
 
 
 def holds(what: Plan, ranks: int, collective: str) -> bool:
-    """Whether each rank ends with what it should: the contributions to each piece are counted rank by rank."""
-    has = np.zeros((ranks, what.pieces, ranks), int)  # rank, piece, whose contribution how often
+    """Check that each rank ends with the correct result by counting the contributions to each piece."""
+    has = np.zeros((ranks, what.pieces, ranks), int)  # rank, piece, contributor: count
     here = np.arange(ranks)
     if collective == "all_gather":
         each = what.pieces // ranks
@@ -327,7 +329,7 @@ def holds(what: Plan, ranks: int, collective: str) -> bool:
         has[here, :, here] = 1
     own = (
         has.copy() if what.title in ("MPI: pairwise", "straight", "shares") else None
-    )  # what is sent to be reduced is the rank's own alone
+    )  # a rank sends only its own contribution for reduction
     for step in what.rounds():
         before = (has if own is None or not step.reduces else own).copy()
         for sender, receiver, first in zip(step.sender, step.receiver, step.first, strict=True):
@@ -349,7 +351,7 @@ def holds(what: Plan, ranks: int, collective: str) -> bool:
 
 
 def on_the_wire() -> int:
-    """Bytes that this process's TCP sockets have sent."""
+    """Return the bytes sent by this process's TCP sockets."""
     total = 0
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -361,13 +363,13 @@ def on_the_wire() -> int:
                     if len(info) >= 216:
                         sent, again = struct.unpack_from("QQ", info, 200)  # tcpi_bytes_sent, _retrans
                         total += sent - again
-        except OSError:  # closed by now
+        except OSError:  # already closed
             continue
     return total
 
 
 def connections() -> int:
-    """TCP sockets of this process that are connected."""
+    """Return the number of connected TCP sockets of this process."""
     count = 0
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -381,13 +383,13 @@ def connections() -> int:
 
 
 def rank_process(rank: int, ranks: int, folder: str, sizes: tuple[int, ...]) -> None:
-    """One of the processes: what it sends for each collective and size."""
+    """Run one of the processes; record the bytes sent for each collective and size."""
     import torch
     import torch.distributed as dist
 
-    warnings.simplefilter("ignore", FutureWarning)  # names that PyTorch 2.13 has others for
+    warnings.simplefilter("ignore", FutureWarning)  # names that PyTorch 2.13 deprecates
     torch.set_num_threads(1)
-    os.environ["OPENXPU_SHARED_MEMORY"] = "0"  # as between machines: what is counted goes over the wire
+    os.environ["OPENXPU_SHARED_MEMORY"] = "0"  # as between machines: all data goes over sockets
     store = dist.FileStore(os.path.join(folder, "store"), ranks)
     dist.init_process_group("xccl", store=store, rank=rank, world_size=ranks)
     sent = {}
@@ -401,7 +403,7 @@ def rank_process(rank: int, ranks: int, folder: str, sizes: tuple[int, ...]) -> 
         }
         for name, call in calls.items():
             dist.barrier()
-            time.sleep(0.1)  # till its last notices have gone
+            time.sleep(0.1)  # until its last notices are sent
             before = on_the_wire()
             call()
             time.sleep(0.1)
@@ -413,7 +415,7 @@ def rank_process(rank: int, ranks: int, folder: str, sizes: tuple[int, ...]) -> 
 
 
 def check(console: Console, sizes: tuple[int, ...], numbers: tuple[int, ...]) -> int:
-    """Compare the model with what processes sent, the one of each group that sent most; return how many are off."""
+    """Compare the model with the process that sent most in each group; return the number of mismatches."""
     import torch.multiprocessing
 
     off = 0
@@ -440,7 +442,7 @@ def check(console: Console, sizes: tuple[int, ...], numbers: tuple[int, ...]) ->
 
 
 def table_of(console: Console, numbers: list[int], size: int, latency: float, bandwidth: float) -> None:
-    """Print what each collective comes to."""
+    """Print the costs of each collective."""
     table = Table(title=f"{size >> 10} KiB, {1e6 * latency:.0f} µs a message, {bandwidth / 1e9:.2f} GB/s")
     for column in ("collective", "ranks", "by", "messages", "kB sent", "ms"):
         table.add_column(column, justify="right")
@@ -461,7 +463,7 @@ def table_of(console: Console, numbers: list[int], size: int, latency: float, ba
 
 
 def main() -> int:
-    """0 when the schedules hold and, with --check, every count lies within the model's bounds."""
+    """Return 0 if the schedules are valid and, with --check, every count equals the model's."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 8, 32, 128, 512, 1000])
     parser.add_argument("--bytes", type=int, nargs="+", default=[1 << 12, 1 << 20, 1 << 26])

@@ -1,9 +1,9 @@
-"""What openxpu adds to `import torch`, and how long `openxpu compile` takes to start.
+"""What openxpu adds to `import torch`, and the start-up time of `openxpu compile`.
 
-Every figure is of fresh processes: `import torch` with openxpu and (TORCH_DEVICE_BACKEND_AUTOLOAD=0) without,
-in turns, so that the machine's other work meets both alike; and the whole command `openxpu compile` on a
-small kernel. Medians are compared; processor time stands beside the time on the clock, which a busy machine
-stretches.
+Every figure comes from fresh processes: `import torch` with and without openxpu
+(TORCH_DEVICE_BACKEND_AUTOLOAD=0), alternating so that other work on the machine affects both alike, and the
+whole command `openxpu compile` on a small kernel. Medians are compared. CPU time is listed next to wall time,
+which a busy machine stretches.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ print(time.perf_counter() - start[0], time.process_time() - start[1])
 KERNEL = ROOT / "tests/tile/ir/vadd.ttir"
 COMPILE = f"import sys; from openxpu.cli import main; sys.exit(main(['compile', {str(KERNEL)!r}]))"
 
-# (seconds on the clock, seconds of a processor)
+# (wall time, CPU time) in seconds
 Times = tuple[float, float]
 
-# The most that a figure may be on an idle machine, in seconds.
+# Upper limits on an idle machine, in seconds.
 BARS = {"openxpu's part of import torch": 0.05, "openxpu compile": 0.3}
 
 
 def _import(autoload: str) -> Times:
-    """`import torch` in a fresh process."""
+    """Run `import torch` in a fresh process."""
     environment = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload}
     done = subprocess.run(
         [sys.executable, "-c", IMPORT], env=environment, check=True, stdout=subprocess.PIPE, text=True
@@ -50,7 +50,7 @@ def _children() -> float:
 
 
 def _compile() -> Times:
-    """The command, from its start to its end."""
+    """Run the whole command."""
     start = time.perf_counter(), _children()
     subprocess.run([sys.executable, "-c", COMPILE], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start[0], _children() - start[1]
@@ -62,7 +62,7 @@ def _median(times: list[Times]) -> Times:
 
 
 def measure(rounds: int) -> dict[str, Times]:
-    """Medians; a round before the first only fills the system's caches."""
+    """Return medians; a first round, which fills the system's caches, does not count."""
     without, with_, command = [], [], []
     for number in range(rounds + 1):
         times = _import("0"), _import("1"), _compile()
@@ -80,7 +80,7 @@ def measure(rounds: int) -> dict[str, Times]:
 
 
 def main() -> int:
-    """0 when every bar is reached, on the clock or, where the machine is busy, in processor time."""
+    """Return 0 if every bar is reached in wall time or, on a busy machine, in CPU time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()

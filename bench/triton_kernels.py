@@ -1,4 +1,4 @@
-"""Triton kernels as users write them, on xpu, beside PyTorch's own operations on the CPU."""
+"""User-level Triton kernels on xpu, compared with PyTorch's own operations on the CPU."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def _configurations() -> list[triton.Config]:
-    """The block sizes that GPUs like, and some for a processor, whose programs have 16 lanes and a cache."""
+    """Return block sizes that suit GPUs, and some that suit a CPU, whose programs have 16 lanes."""
     blocks = [(128, 256, 64), (64, 256, 32), (128, 128, 32), (128, 64, 32), (64, 64, 32), (64, 32, 32)]
     blocks += [(64, 128, 64), (64, 64, 64), (32, 64, 128), (32, 128, 64), (64, 64, 128), (128, 128, 64)]
     return [
@@ -43,7 +43,7 @@ def matmul_kernel(
     BK: tl.constexpr,
     GROUP: tl.constexpr,
 ):
-    """Multiply, c = a @ b: programs in groups of rows, pointers that move along K, masked at its end and in c."""
+    """Compute c = a @ b with grouped programs, pointers that advance along K, and masks for K and c."""
     tiles_n = tl.cdiv(N, BN)
     group = tl.program_id(0) // (GROUP * tiles_n)
     rows = min(tl.cdiv(M, BM) - group * GROUP, GROUP)
@@ -70,7 +70,7 @@ def matmul_kernel(
 
 
 def matmul(a: Tensor, b: Tensor, c: Tensor) -> None:
-    """Launch with the fastest of the configurations; tries them all on the first call for a size."""
+    """Launch with the fastest configuration; the first call for a size tries all of them."""
     M, N, K = a.shape[0], b.shape[1], a.shape[1]
     matmul_kernel[lambda meta: (triton.cdiv(M, meta["BM"]) * triton.cdiv(N, meta["BN"]),)](
         a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride()
@@ -79,18 +79,18 @@ def matmul(a: Tensor, b: Tensor, c: Tensor) -> None:
 
 @triton.jit
 def nothing():
-    """Do nothing, of no arguments."""
+    """Do nothing, without arguments."""
 
 
 @triton.jit
 def nothing_of_19(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s):  # noqa: E741
-    """Do nothing, of nineteen arguments."""
+    """Do nothing, with nineteen arguments."""
 
 
 def launches() -> Iterator[Case]:
-    """A launch through Triton's launcher, beside the one call that Inductor's static launcher makes.
+    """Compare a launch through Triton's launcher with the single call of Inductor's static launcher.
 
-    The call packs the arguments and enqueues; the difference is the cost of Triton's Python.
+    The call packs the arguments and enqueues the kernel; the difference is the cost of Triton's Python code.
     """
     from openxpu import _bridge
 
@@ -111,7 +111,7 @@ def launches() -> Iterator[Case]:
 
 
 def cases() -> Iterator[Case]:
-    """Launches; matrix products against torch.mm."""
+    """Yield launches, and matrix products compared with torch.mm."""
     yield from launches()
     for dtype, bar in ((torch.float32, 0.6), (torch.bfloat16, 0.3)):
         name = str(dtype).removeprefix("torch.")

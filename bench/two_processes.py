@@ -1,4 +1,4 @@
-"""Two processes of this machine that share a process group, for benchmarks of collectives."""
+"""Two processes on this machine that share a process group, for benchmarks of collectives."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PROCESSES = 2
 
 
 def add_options(parser: argparse.ArgumentParser, result: str) -> None:
-    """What `start` needs of a benchmark's command line."""
+    """Add the options that `start` needs."""
     parser.add_argument("--json", type=Path, default=Path("build") / result)
     parser.add_argument("--mpi", metavar="MPIEXEC", nargs="?", const="mpiexec", help="over MPI")
-    parser.add_argument("--folder", help=argparse.SUPPRESS)  # of a process that MPI's launcher has started
+    parser.add_argument("--folder", help=argparse.SUPPRESS)  # set in a process that MPI's launcher started
 
 
 def start(work: Callable[[int, str, argparse.Namespace], None], options: argparse.Namespace) -> bool:
-    """Run `work(rank, folder, options)` in both, rank -1 where MPI knows it; False in such a process itself."""
+    """Run `work(rank, folder, options)` in two processes; return False in a process started by MPI."""
     options.json.parent.mkdir(exist_ok=True)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if options.folder:
@@ -41,7 +41,7 @@ def start(work: Callable[[int, str, argparse.Namespace], None], options: argpars
 
 
 def join(rank: int, folder: str, name: str, by_mpi: str) -> int:
-    """Make the default group, of backend `name`, or `by_mpi` where the rank is MPI's; gives the rank."""
+    """Make the default group with backend `name`, or `by_mpi` if MPI assigns the rank; return the rank."""
     if rank < 0:
         dist.init_process_group(by_mpi)
     else:

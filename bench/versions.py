@@ -1,11 +1,11 @@
-"""Two checkouts beside each other: the times of one's cases on xpu over the other's, in turns.
+"""Compares two checkouts: the times of the same cases on xpu, alternating between the two.
 
     python bench/versions.py OTHER [--parts rows gemm] [-k layer_norm]
 
-Both are built (`make build` in each). A process of each has the same case at a time, and they take turns many
-times, so that what else the machine does meets both. A ratio is the other's least time over this one's: below
-1 this checkout is slower. Cases that come out below 0.97 are measured again, twice as long, and the better
-ratio counts.
+Build both first (`make build` in each). One process per checkout runs the same case, and they alternate many
+times so that other work on the machine affects both alike. A ratio is the other checkout's least time divided
+by this one's: below 1 this checkout is slower. Cases below 0.97 are measured again for twice as long, and the
+better ratio counts.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ SLOWER = 0.97
 
 
 def work(parts: list[str], text: str) -> None:
-    """The worker: goes on to the next case, or measures this one, as the lines of its input say."""
+    """Run a worker: each input line makes it proceed to the next case or measure the current one."""
     from run import cases
 
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what cases print
+    os.dup2(2, 1)  # redirects the cases' output
     import torch
 
     case = None
@@ -58,7 +58,7 @@ def work(parts: list[str], text: str) -> None:
 
 
 class Side:
-    """A checkout's worker."""
+    """The worker of a checkout."""
 
     def __init__(self, checkout: Path, parts: list[str], text: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(checkout / "python")}
@@ -68,7 +68,7 @@ class Side:
         )
 
     def ask(self, line: str) -> object:
-        """Sends a line; what is answered."""
+        """Send a line; return the answer."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
@@ -79,7 +79,7 @@ class Side:
 
 
 def ratio(this: Side, other: Side, rounds: int, seconds: float) -> tuple[float, float]:
-    """The other's least time over this one's, and this one's, of `rounds` turns."""
+    """Return the other's least time divided by this one's, and this one's, over `rounds` rounds."""
     least = [math.inf, math.inf]
     for turn in range(rounds):
         for at in (0, 1) if turn % 2 else (1, 0):
@@ -90,7 +90,7 @@ def ratio(this: Side, other: Side, rounds: int, seconds: float) -> tuple[float, 
 
 
 def main() -> int:
-    """0 where no case is slower than it was."""
+    """Return 0 if no case is slower."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

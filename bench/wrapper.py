@@ -1,8 +1,8 @@
-"""The host's time for an operator of a compiled model: C++ wrapper and package against the Python wrapper.
+"""The host time per operator of a compiled model: C++ wrapper and package compared with the Python wrapper.
 
-Each layer is a product and a kernel of a few elements, which takes no time worth speaking of. All have the
-same weight, so that what Dynamo looks at before each call doesn't grow with them: what a call takes apart
-from its operators is in a model of a fifth of the layers, too, and the difference is the operators' own.
+Each layer is a small product and a kernel on a few elements, which take negligible time. All layers share one
+weight, so the guards that Dynamo checks before each call do not grow with their number. A model with a fifth
+of the layers has the same cost per call; the difference between the two is the cost of the operators.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Work = Callable[[], object]
 
 
 class Layers(nn.Module):
-    """Small products, with a kernel after each."""
+    """Small products, each followed by a kernel."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()
@@ -28,14 +28,14 @@ class Layers(nn.Module):
         self.weight = nn.Parameter(torch.randn(8, 8) * 0.3)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Shape (8, 8) to the same."""
+        """Map shape (8, 8) to the same shape."""
         for _ in range(self.layers):
             x = torch.sigmoid(x @ self.weight)
         return x
 
 
 def called(run: Callable[[Tensor], object], x: Tensor) -> Work:
-    """Call without gradients, after the calls that compile."""
+    """Call without gradients, after warm-up calls that compile."""
 
     def work() -> object:
         with torch.no_grad():
@@ -47,7 +47,7 @@ def called(run: Callable[[Tensor], object], x: Tensor) -> Work:
 
 
 def wrapped(layers: int, folder: str) -> dict[str, Work]:
-    """The model's calls: eager, compiled with each wrapper, and packaged into ``folder``."""
+    """Return the model's calls: eager, compiled with each wrapper, and packaged into ``folder``."""
     torch.manual_seed(0)
     model, x = Layers(layers).to("xpu"), torch.randn(8, 8, device="xpu")
     work = {
@@ -62,7 +62,7 @@ def wrapped(layers: int, folder: str) -> dict[str, Work]:
 
 
 def cases() -> Iterator[Case]:
-    """The bar is half of the Python wrapper's time an operator."""
+    """Yield cases; the bar is half of the Python wrapper's time per operator."""
     with tempfile.TemporaryDirectory() as folder:
         few, many = wrapped(FEWER, folder), wrapped(LAYERS, folder)
     for ours, theirs, bar in (
