@@ -1,5 +1,5 @@
-// bincount, histc, histogram and histogramdd. On host devices PyTorch's CPU kernels on the same memory;
-// elsewhere libxpu's.
+// bincount, histc, histogram and histogramdd: PyTorch's CPU kernels on host devices (on the same memory),
+// libxpu's kernels on all others, on the current stream. Error texts are PyTorch's.
 #include "xpu/ops/histogram.h"
 
 #include <ATen/Context.h>
@@ -31,7 +31,7 @@ namespace {
 
 using at::Tensor;
 
-// Fewer elements at a time than 32 bits can count.
+// Elements per launch; a 32-bit counter cannot overflow.
 constexpr int64_t most_counted = int64_t{1} << 30;
 
 Tensor counts_of(const Tensor &flat, int64_t bins, const xpu_scalar *low, const xpu_scalar *high) {
@@ -46,7 +46,7 @@ Tensor counts_of(const Tensor &flat, int64_t bins, const xpu_scalar *low, const 
     return total.defined() ? total : at::zeros({bins}, flat.options().dtype(at::kLong));
 }
 
-// The sum of the weights, fp32 or fp64, of those that have each number, 0 to bins - 1.
+// For each value 0 … bins - 1, the sum of the weights (fp32 or fp64) of the elements that equal it.
 Tensor sums_of(const Tensor &flat, int64_t bins, const Tensor &weights) {
     const auto factors = weights.contiguous();
     const auto sums = at::zeros({bins}, factors.options());
@@ -111,9 +111,9 @@ Tensor bin_counts(const Tensor &self, const Tensor &weights, int64_t minlength) 
     return sums_of(flat, bins, weights.to(type));
 }
 
-// --- between edges ---
+// --- arbitrary edges ---
 
-// The points of a histogram, [points, dimensions], after the checks of PyTorch's own.
+// The points of a histogram, [points, dimensions], with PyTorch's checks.
 Tensor points_of(const Tensor &self, at::TensorList edges, const std::optional<Tensor> &weight) {
     TORCH_CHECK(self.dim() >= 2,
                 "torch.histogramdd: input tensor should have at least 2 dimensions, but got ", self.dim());
@@ -150,7 +150,8 @@ Tensor points_of(const Tensor &self, at::TensorList edges, const std::optional<T
     return self.reshape({-1, dims});
 }
 
-// Bins include their left edge, and the last one its right one; what lies outside, and NaN, counts nothing.
+// Bins include their left edge; the last bin includes its right edge, too. Values outside and NaN are not
+// counted.
 Tensor histogram(const Tensor &self, at::TensorList edges, const std::optional<Tensor> &weight,
                  bool density) {
     const auto points = points_of(self, edges, weight);
@@ -168,7 +169,7 @@ Tensor histogram(const Tensor &self, at::TensorList edges, const std::optional<T
         sizes.push_back(count);
         bins *= count;
     }
-    place.masked_fill_(inside.logical_not_(), bins); // one more, for what counts nothing
+    place.masked_fill_(inside.logical_not_(), bins); // an extra bin for values that are not counted
     const auto type = self.scalar_type();
     const auto all =
         weight ? sums_of(place, bins + 1, weight->reshape({-1}).to(type == at::kDouble ? type : at::kFloat))
@@ -185,7 +186,7 @@ Tensor histogram(const Tensor &self, at::TensorList edges, const std::optional<T
     return hist.to(type);
 }
 
-// Edges of as many bins of one width a dimension, from the least to the greatest element or over `range`.
+// Edges of bins[d] bins of equal width in each dimension d, over `range` or from the minimum to the maximum.
 std::vector<Tensor> even_edges(const Tensor &self, at::IntArrayRef bins,
                                std::optional<at::ArrayRef<double>> range) {
     TORCH_CHECK(self.dim() >= 2, "torch.histogramdd: input tensor should have at least 2 dimensions");
@@ -223,7 +224,7 @@ std::optional<Tensor> cpu_weight(const std::optional<Tensor> &weight) {
     return weight && weight->defined() ? std::optional<Tensor>(as_cpu_input(*weight)) : std::nullopt;
 }
 
-// A list of numbers is points of one dimension.
+// For one-dimensional histograms, every element is a point.
 std::optional<Tensor> flat_weight(const std::optional<Tensor> &weight) {
     return weight ? std::optional<Tensor>(weight->reshape({-1})) : std::nullopt;
 }
@@ -243,7 +244,7 @@ namespace at::native {
 using namespace openxpu;
 
 Tensor histc_xpu(const Tensor &self, int64_t bins, const Scalar &min, const Scalar &max) {
-    // PyTorch's CPU counts floating-point numbers alone
+    // PyTorch's CPU kernel supports only floating-point dtypes.
     if (!sorts_on_host(self) || !at::isFloatingType(self.scalar_type()))
         return evenly_counted(self, bins, min, max);
     return back(at::histc(as_cpu_input(self), bins, min, max), self);

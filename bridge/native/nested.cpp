@@ -1,5 +1,6 @@
 // Strided nested tensors: operators that PyTorch implements for CPU and CUDA only, and conversion between
-// packed (jagged too) and padded tensors.
+// packed (including jagged) and padded tensors. Sizes live on the CPU, so shapes need no wait for the device;
+// work runs on the current stream. Error texts are those of PyTorch.
 #include "native/nested.h"
 
 #include <ATen/NestedTensorImpl.h>
@@ -46,7 +47,7 @@ Levels::Levels(const at::Tensor &sizes, at::IntArrayRef size, c10::Device device
     const auto items = sizes.size(0);
     const auto dims = static_cast<int>(sizes.size(1));
     check(xpu_nested_levels_of(table.const_data_ptr<int64_t>(), items, dims, size.data(), &levels));
-    // Pinned for devices that copy while the host goes on.
+    // Pinned, so that the copy to the device is asynchronous.
     offsets = at::empty({levels.table},
                         at::TensorOptions(at::kLong).pinned_memory(!is_host_device(device.index())));
     xpu_nested_offsets(table.const_data_ptr<int64_t>(), items, dims, &levels,
@@ -92,7 +93,7 @@ namespace {
 const Tensor &sizes_of(const Tensor &nested) { return get_nested_tensor_impl(nested)->get_nested_sizes(); }
 Tensor buffer_of(const Tensor &nested) { return get_nested_tensor_impl(nested)->get_buffer(); }
 
-// The sizes with `last` in place of the last dimension.
+// The sizes with the last dimension replaced by `last`.
 Tensor with_last(const Tensor &sizes, int64_t last) {
     auto result = sizes.clone();
     result.select(1, -1).fill_(last);
@@ -153,7 +154,7 @@ Tensor nested_from_padded_xpu(const Tensor &padded, const Tensor &sizes, bool fu
 
 namespace {
 
-// The arguments of both jagged functions: offsets a level, and the shape that `sizes` are the levels of.
+// Arguments for both jagged conversions: one offsets tensor per level, and the padded shape.
 xpu_nested jagged_args(const Tensor &values, const Tensor &padded, TensorList offsets, const char *op) {
     const auto levels = static_cast<int64_t>(offsets.size());
     TORCH_CHECK_NOT_IMPLEMENTED(levels <= XPU_NESTED_MAX_LEVELS, op, "(): ", levels,
@@ -213,7 +214,7 @@ Tensor padded_dense_to_jagged_forward_xpu(const Tensor &dense, TensorList offset
     const auto levels = static_cast<int64_t>(offsets.size());
     TORCH_CHECK(dense.dim() > levels && dense.size(0) == offsets[0].size(0) - 1, op, "(): ", levels,
                 " offsets, of ", offsets[0].size(0) - 1, " items, for a tensor of shape ", dense.sizes());
-    // Where it costs no waiting, the total is compared, as on the CPU.
+    // If reading it does not wait for a device, check the total as the CPU does.
     if (!total_L ||
         (openxpu::is_host_device(dense.device().index()) && !openxpu::is_captured(dense.device().index()))) {
         const auto last = offsets.back().select(0, -1).item<int64_t>();
@@ -233,8 +234,8 @@ Tensor padded_dense_to_jagged_forward_xpu(const Tensor &dense, TensorList offset
 
 namespace {
 
-// The dense operand [B, 1, D] for a nested one [B, *, D], or [B, 1] for [B, *], a row of it for each row of
-// the buffer; undefined for any other.
+// Expands a dense operand [B, 1, D] of a nested [B, *, D], or [B, 1] of [B, *], to one row per row of the
+// buffer. Undefined for any other operand.
 Tensor by_row(const Tensor &self, const Tensor &other) {
     if (!self.is_nested() || other.is_nested() || !other.is_xpu() || self.dim() != other.dim() ||
         self.dim() < 2 || self.dim() > 3 || other.size(1) != 1)
@@ -271,7 +272,7 @@ Tensor NestedTensor_mul_xpu(const Tensor &self, const Tensor &other) {
 
 namespace {
 
-// The buffer as rows of `shape`.
+// Views the buffer as rows of shape `shape`.
 Tensor rows_of(const Tensor &nested, IntArrayRef shape) {
     const auto *impl = get_nested_tensor_impl(nested);
     const auto dims = static_cast<int64_t>(shape.size());
@@ -314,7 +315,7 @@ nested_layer_norm_backward_xpu(const Tensor &grad_out, const Tensor &input, IntA
     return {dx.defined() ? wrap_buffer(dx.reshape({-1}), sizes_of(nested)) : dx, dw, db};
 }
 
-// As on the CPU: over the last dimension, which stays.
+// As on the CPU: only over the last dimension, with keepdim.
 Tensor NestedTensor_sum_dim_xpu(const Tensor &self, OptionalIntArrayRef dims, bool keepdim,
                                 std::optional<ScalarType> dtype) {
     TORCH_CHECK(dims && dims->size() == 1,
@@ -356,15 +357,16 @@ namespace {
 
 using at::Tensor;
 
-// [B, H, *, E] with H and E the same in all, and elements: what can be padded for the fused kernels.
+// Can it be padded for the fused kernels? It must be [B, H, *, E], not empty, with the same H and E in all
+// items.
 bool is_padded_for_heads(const Tensor &x) {
     if (!x.is_nested() || !x.is_xpu() || x.dim() != 4 || x.numel() == 0) return false;
     const auto *impl = at::native::get_nested_tensor_impl(x);
     return impl->opt_size(1) && impl->opt_size(3);
 }
 
-// F.scaled_dot_product_attention of nested tensors: padded, by the fused kernels, and packed again; other
-// shapes, by plain operators. It stands above autograd, which sees what it is made of.
+// F.scaled_dot_product_attention of nested tensors: pads, calls the fused kernels, and packs again. Other
+// shapes use plain operators. Registered above autograd, which differentiates the operators inside.
 Tensor scaled_dot_product_attention_nested(const Tensor &query, const Tensor &key, const Tensor &value,
                                            const std::optional<Tensor> &attn_mask, double dropout_p,
                                            bool is_causal, std::optional<double> scale, bool enable_gqa) {

@@ -1,4 +1,5 @@
-// Nested tensors in libxpu's representation: levels of offsets.
+// Nested tensors in libxpu's representation: levels of offsets. A Levels object owns its offsets and must
+// outlive the submission of kernels that use it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

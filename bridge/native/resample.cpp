@@ -1,4 +1,6 @@
-// Interpolation, and reflection and replication padding.
+// Interpolation (upsample_*), and reflection and replication padding: libxpu's kernels on the current stream,
+// or on host devices PyTorch's CPU kernels where those are faster. Shapes are checked by PyTorch's meta
+// functions.
 #include "xpu/ops/resample.h"
 
 #include <ATen/native/Pool.h>
@@ -45,7 +47,7 @@
 #include <ATen/ops/upsample_nearest3d_native.h>
 #include <ATen/ops/upsample_trilinear3d_backward_native.h>
 #include <ATen/ops/upsample_trilinear3d_native.h>
-#if __has_include(<ATen/ops/_upsample_lanczos2d_aa_native.h>) // from 2.13 on
+#if __has_include(<ATen/ops/_upsample_lanczos2d_aa_native.h>) // since PyTorch 2.13
 #include <ATen/ops/_upsample_lanczos2d_aa_backward.h>
 #include <ATen/ops/_upsample_lanczos2d_aa_backward_native.h>
 #include <ATen/ops/_upsample_lanczos2d_aa.h>
@@ -64,7 +66,7 @@ namespace {
 
 using Scales = std::initializer_list<std::optional<double>>;
 
-// Tensors [N, C, …] of `dims` further dimensions, or [C, …].
+// Arguments for tensors [N, C, …] or [C, …] with `dims` spatial dimensions.
 xpu_resample resample_of(xpu_resample_kind kind, const Tensor &input, const Tensor &output, int64_t dims,
                          bool last) {
     const bool batched = input.dim() == dims + 2;
@@ -120,9 +122,9 @@ void interpolate_backward(xpu_resample_kind kind, const Tensor &grad_output, con
     deliver(dx, grad_input);
 }
 
-// Do PyTorch's own kernels filter on this host device? They take half the time where images get smaller and
-// for gradients, a fifth for bytes; not for triangles over more positions than there were, which is measured,
-// nor for halves, which they lack. Of one column PyTorch 2.13 makes wrong numbers.
+// Use PyTorch's CPU kernels for antialiased filters on this host device? Measured, they take half the time
+// for downsampling and gradients, and a fifth for uint8. They are slower for bilinear upsampling and do not
+// support fp16 and bf16. For outputs one column wide, PyTorch 2.13 computes wrong results.
 bool filters_on_host(xpu_resample_kind kind, const Tensor &from, const Tensor &to, bool backward) {
     const auto device = from.device().index();
     const auto type = from.scalar_type();
@@ -156,7 +158,7 @@ void filter_backward(xpu_resample_kind kind, HostFilterBackward host, const Tens
          scales_w, there);
 }
 
-// `padding` goes from the last dimension to the first, in front and behind.
+// `padding` holds (before, after) pairs from the last dimension to the first.
 void set_padding(xpu_resample &args, IntArrayRef padding) {
     for (size_t i = 0; 2 * i < padding.size(); i++)
         args.before[2 - i] = safe_downcast<int, int64_t>(padding[2 * i]);

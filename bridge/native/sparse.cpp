@@ -1,5 +1,7 @@
-// Sparse COO tensors: operators that PyTorch leaves to devices. Composed of operators on indices and values,
-// and of libxpu's kernels on keys (sparse_parts.h).
+// Sparse COO tensors: operators that PyTorch leaves to device backends. They are composed of dense operators
+// on indices and values, and of libxpu's kernels on keys (sparse_parts.h). Work is submitted to the current
+// stream; operators whose number of elements depends on data wait for the device. Error texts are those of
+// PyTorch's CPU and CUDA backends.
 #include <ATen/ExpandUtils.h>
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/TensorOperators.h>
@@ -46,7 +48,7 @@
 
 namespace at::native {
 
-// PyTorch's own, in no header of its wheel.
+// Exported by PyTorch, but not declared in any header of its wheel.
 TORCH_API Tensor &_mul_dense_sparse_out(const Tensor &dense, const Tensor &sparse, Tensor &out);
 TORCH_API Tensor &_mul_sparse_sparse_zero_dim_out(const Tensor &zero_dim, const Tensor &other, Tensor &out);
 
@@ -59,7 +61,7 @@ SparseTensorImpl *impl_of(const Tensor &self) {
     return static_cast<SparseTensorImpl *>(self.unsafeGetTensorImpl());
 }
 
-// The sparse dimensions' sizes.
+// Sizes of the sparse dimensions.
 IntArrayRef sparse_sizes(const Tensor &self) { return self.sizes().slice(0, self.sparse_dim()); }
 
 Tensor keys_of(const Tensor &self) {
@@ -92,14 +94,14 @@ ScalarType common_type(const Tensor &self, const Tensor &other, const Tensor &ou
     return type;
 }
 
-// values [nnz][…] with [nnz] in front of it.
+// Reshapes a tensor [nnz] so that it broadcasts with values [nnz][…].
 Tensor along_values(const Tensor &per_element, const Tensor &values) {
     auto shape = DimVector(values.dim(), 1);
     shape[0] = per_element.numel();
     return per_element.view(shape);
 }
 
-// What `from` (coalesced) has at each of `keys`, zero where nothing.
+// The values of `from` (coalesced) at each of `keys`; zero for keys that it does not have.
 Tensor values_at(const Tensor &from, const Tensor &from_keys, const Tensor &keys) {
     const auto values = from._values();
     if (from._nnz() == 0) {
@@ -112,7 +114,8 @@ Tensor values_at(const Tensor &from, const Tensor &from_keys, const Tensor &keys
     return values.index_select(0, place).masked_fill_(along_values(missing, values), 0);
 }
 
-// For each of several runs of `counts` positions from `begins` on, the positions, and which run each is in.
+// Concatenates runs of `counts` consecutive positions starting at `begins`; returns positions and run
+// indices.
 struct SegmentPositions {
     Tensor run, place;
 };
@@ -136,7 +139,7 @@ Tensor coalesce_sparse_xpu(const Tensor &self) {
                 reduce_segments(segments, self._values()), true);
 }
 
-// --- sums and products, element by element ---
+// --- elementwise sums and products ---
 
 namespace {
 
@@ -158,7 +161,7 @@ Tensor &add_dense_sparse(const Tensor &dense, const Tensor &other, const Scalar 
     auto row = values.sizes().vec();
     row[0] = c10::multiply_integers(sparse_sizes(sparse));
     const auto rows = sum.view(row);
-    // Each place is there once, so nothing meets.
+    // Positions are unique, so no two additions collide.
     rows.index_copy_(0, positions, rows.index_select(0, positions).add_(values, alpha));
     return direct ? out : out.copy_(sum);
 }
@@ -184,7 +187,7 @@ Tensor &add_out_sparse_xpu(const Tensor &self, const Tensor &other, const Scalar
                 " sparse dimensions while 'other' has ", other.sparse_dim(), " sparse dimensions");
     const auto sum = make(out, self.sizes(), at::cat({self._indices(), other._indices()}, 1),
                           at::cat({self._values().to(type), scaled}, 0));
-    // Sums of sums don't grow without end.
+    // Coalesce when there are more elements than positions, so that repeated sums do not grow without bound.
     const auto kept = sum._nnz() > sum.numel() ? sum.coalesce() : sum;
     return assign(out, self.sparse_dim(), self.sizes(), kept._indices(), kept._values(), kept.is_coalesced());
 }
@@ -204,7 +207,7 @@ Tensor &mul_out_sparse_xpu(const Tensor &self, const Tensor &other, Tensor &out)
         at::resize_as_sparse_(out, self);
         return out.zero_();
     }
-    // The elements of the shorter are looked up in the longer.
+    // Look up the elements of the tensor with fewer elements in the other.
     auto few = self.coalesce(), many = other.coalesce();
     if (few._nnz() > many._nnz()) std::swap(few, many);
     const auto keys = keys_of(few), among = keys_of(many);
@@ -216,7 +219,7 @@ Tensor &mul_out_sparse_xpu(const Tensor &self, const Tensor &other, Tensor &out)
     return assign(out, self.sparse_dim(), sizes, few._indices().index_select(1, met), values, true);
 }
 
-// --- what one pattern has of another ---
+// --- masks, broadcasting and selection ---
 
 Tensor sparse_mask_xpu(const Tensor &self, const Tensor &mask) {
     if (!self.is_sparse()) return at::native::sparse_mask(self, mask);
@@ -256,8 +259,8 @@ Tensor sparse_broadcast_to_xpu(const Tensor &self, IntArrayRef size) {
     for (const auto d : c10::irange(self.dim()))
         TORCH_CHECK(self.size(d) == size[d + more] || self.size(d) == 1, "The expanded size of the tensor (",
                     size[d + more], ") must match the existing size (", self.size(d), ")");
-    // The elements, and after them each sparse dimension that is new or was 1: every element goes to each
-    // place.
+    // [nnz, expanded sparse dimensions …]: every element is repeated at each position of the dimensions that
+    // are new or had size 1.
     DimVector shape{self._nnz()}, along(sparse_dim, 0);
     for (const auto d : c10::irange(sparse_dim))
         if (d < more || self.size(d - more) != size[d]) {
@@ -303,7 +306,7 @@ Tensor index_select_sparse_xpu(const Tensor &self, int64_t dim, const Tensor &in
     if (dim >= self.sparse_dim())
         return make(self, sizes, indices.clone(), values.index_select(dim - self.sparse_dim() + 1, chosen),
                     self.is_coalesced());
-    // The elements of each chosen slice, slice after slice.
+    // The elements of each selected slice, in the order of `index`.
     const auto elements = segments_of(indices.select(0, dim).contiguous());
     const auto begins = search(elements.keys, chosen);
     const auto found = join(begins, search(elements.keys, chosen, true).sub_(begins));
@@ -367,7 +370,8 @@ Tensor &addmm_sparse_xpu_(Tensor &self, const Tensor &mat1, const Tensor &mat2, 
     return addmm_into(self, self, mat1, mat2, beta, alpha);
 }
 
-// A batch of products is one: of the block diagonal matrix with the second factors one below the other.
+// Computes the batch as one product: the block-diagonal matrix of the sparse factors times the stacked dense
+// ones.
 Tensor &bmm_out_sparse_xpu(const Tensor &self, const Tensor &mat2, Tensor &out) {
     TORCH_CHECK(self.is_sparse(), "bmm_sparse: Tensor 'self' must be sparse");
     TORCH_CHECK(!mat2.is_sparse(), "bmm_sparse: Tensor 'mat2' must be dense");
@@ -404,7 +408,7 @@ Tensor sparse_sparse_matmul_xpu(const Tensor &self, const Tensor &other) {
                 "x", self.size(1), " and ", other.size(0), "x", other.size(1), ")");
     TORCH_CHECK(self.scalar_type() == other.scalar_type(), "mat1 dtype ", self.scalar_type(),
                 " does not match mat2 dtype ", other.scalar_type());
-    // Each element of the first meets a row of the second; the sum is coalesce's.
+    // Pair each element of the first factor with the matching row of the second; coalesce adds the products.
     const auto left = self.coalesce(), right = other.coalesce();
     const auto rows = right._indices().select(0, 0), columns = left._indices().select(0, 1);
     const auto begins = search(rows, columns);
@@ -418,7 +422,7 @@ Tensor sparse_sparse_matmul_xpu(const Tensor &self, const Tensor &other) {
 
 namespace {
 
-// The rows of sparse times dense that have elements.
+// The rows of the product sparse × dense that can be nonzero.
 struct ProductRows {
     Tensor number, values;
 };
@@ -471,7 +475,7 @@ Tensor sparse_sum_backward_xpu(const Tensor &grad, const Tensor &self, IntArrayR
     const auto input = self.coalesce();
     const auto sparse_dim = input.sparse_dim();
     const auto summed = dim_list_to_bitset(dims, input.dim());
-    // The gradient's values have 1 for each dense dimension that was summed.
+    // Give the gradient's values size 1 in each dense dimension that was summed.
     auto shape = input._values().sizes().vec();
     auto with_ones = shape;
     DimVector kept;
@@ -502,7 +506,7 @@ Tensor sparse_sum_backward_xpu(const Tensor &grad, const Tensor &self, IntArrayR
 
 namespace {
 
-// The elements that softmax along `dim` takes together, and the group that each is in.
+// Groups of elements that softmax along `dim` normalizes together, and the group index of each element.
 struct Groups {
     Segments segments;
     Tensor number;

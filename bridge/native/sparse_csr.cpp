@@ -1,4 +1,6 @@
-// Compressed sparse layouts: CSR and CSC, and the operations of BSR and BSC that use them.
+// Compressed sparse layouts: CSR and CSC, and the BSR and BSC operations that convert to them. Composed of
+// dense operators and of libxpu's kernels on keys (sparse_parts.h), on the current stream. Batches and dense
+// dimensions throw NotImplementedError.
 #include <ATen/ExpandUtils.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/TensorOperators.h>
@@ -38,13 +40,13 @@ using namespace openxpu;
 
 namespace {
 
-// Are rows compressed (CSR, BSR) and not columns (CSC, BSC)?
+// Does the layout compress rows (CSR, BSR) rather than columns (CSC, BSC)?
 bool by_rows(Layout layout) { return layout == kSparseCsr || layout == kSparseBsr; }
 
 bool in_blocks(Layout layout) { return layout == kSparseBsr || layout == kSparseBsc; }
 
-// From rows to columns or back, which goes by coordinates. Blocks don't become elements: PyTorch's own says
-// so.
+// Does the conversion change between row and column compression? It then goes through coordinates. Conversion
+// from blocks to elements is left to PyTorch, which raises its error.
 bool swaps_major_order(const Tensor &self, Layout to) {
     if (by_rows(self.layout()) == by_rows(to) || (in_blocks(self.layout()) && !in_blocks(to))) return false;
     TORCH_CHECK_NOT_IMPLEMENTED(self.dim() == 2, "conversion from ", self.layout(), " to ", to,
@@ -76,7 +78,7 @@ void check_matrix(const Tensor &x) {
                                               "and no dense dimensions");
 }
 
-// The sum or product of a CSR matrix's elements along dimensions that stay, with size 1.
+// Sum or product of a CSR matrix's elements along `dims`, which keep size 1.
 Tensor reduce_csr(const Tensor &self, IntArrayRef dims, bool keepdim, ScalarType type,
                   xpu_sparse_reduction reduction) {
     TORCH_CHECK(keepdim, "reduction operations on CSR tensors with keepdim=False is unsupported");
@@ -86,11 +88,11 @@ Tensor reduce_csr(const Tensor &self, IntArrayRef dims, bool keepdim, ScalarType
     for (const auto dim : dims) reduced[maybe_wrap_dim(dim, 2)] = true;
     const auto indices = at::_convert_indices_from_csr_to_coo(self.crow_indices(), self.col_indices());
     const auto columns = indices.select(0, 1);
-    // Whole numbers make int64, whatever `type` is, as on the CPU.
+    // As on the CPU, integer dtypes give int64, whatever `type` is.
     const auto computed = isIntegralType(type, /*includeBool=*/false) ? kLong : type;
     const auto elements = self.values().to(type).to(computed);
     const int64_t rows = reduced[0] ? 1 : self.size(0), width = reduced[1] ? 1 : self.size(1);
-    // A key is the row and column that an element's result has.
+    // The key of an element is the row and column of its result.
     const auto keys = (reduced[0] ? columns.mul(0) : indices.select(0, 0)).mul(width);
     const auto segments = segments_of((reduced[1] ? keys : keys.add(columns)).to(kLong), reduced[1]);
     const auto found = segments.keys.index_select(0, segments.starts);
@@ -103,8 +105,8 @@ Tensor reduce_csr(const Tensor &self, IntArrayRef dims, bool keepdim, ScalarType
                                          self.options().dtype(computed));
 }
 
-// The product of row r of `left` and row c of `right` for each pair r, c. Of long lists some are taken at a
-// time, for the elements that are multiplied take memory.
+// Dot products of row r of `left` and row c of `right` for each pair (r, c). Processed in chunks, to bound
+// the memory of the gathered rows.
 Tensor products_of_rows(const Tensor &left, const Tensor &right, const Tensor &rows, const Tensor &columns) {
     const int64_t step = std::max<int64_t>(1, (int64_t{1} << 24) / std::max<int64_t>(1, left.size(1)));
     auto products = at::empty({rows.numel()}, left.options());
@@ -129,7 +131,7 @@ Tensor prod_csr_xpu(const Tensor &self, IntArrayRef dim, bool keepdim, std::opti
     return reduce_csr(self, dim, keepdim, dtype.value_or(self.scalar_type()), XPU_SPARSE_PRODUCT);
 }
 
-// beta self + alpha (mat1 mat2), where self has elements; one self may serve many products.
+// out = beta self + alpha (mat1 mat2) at self's elements; self's pattern broadcasts over a batch of products.
 Tensor &sampled_addmm_out_csr_xpu(const Tensor &self, const Tensor &mat1, const Tensor &mat2,
                                   const Scalar &beta, const Scalar &alpha, Tensor &out) {
     const char *name = "torch.sparse.sampled_addmm: ";
@@ -254,7 +256,7 @@ Tensor &addmm_out_sparse_csr_xpu(const Tensor &self, const Tensor &mat1, const T
                        added, beta, alpha);
         return out;
     }
-    // The columns of the second matrix are rows of its transpose.
+    // Compute the transposed product, because columns of mat2 are rows of its transpose.
     const auto lines = mat2.layout() == kSparseCsc ? mat2 : coo_of(mat2).to_sparse_csc();
     auto transposed = at::empty({columns, rows}, out.options());
     sparse_product(transposed, lines.ccol_indices().contiguous(), {}, lines.row_indices(), lines.values(),
@@ -285,7 +287,7 @@ Tensor &add_out_sparse_csr_xpu(const Tensor &self, const Tensor &other, const Sc
     return assign(at::add(coo_of(self), coo_of(other), alpha), out);
 }
 
-// By the dense matrix: what has no entries is singular, and gives NaN, as with PyTorch's own.
+// Solves with the dense matrix. As in PyTorch, a matrix without entries is singular and gives NaN.
 std::tuple<Tensor &, Tensor &> triangular_solve_out_sparse_csr_xpu(const Tensor &self, const Tensor &A,
                                                                    bool upper, bool transpose,
                                                                    bool unitriangular, Tensor &X, Tensor &M) {

@@ -1,4 +1,6 @@
-// Conversion between index formats of sparse layouts: one index per element (COO), or row offsets (CSR).
+// Conversion between the index formats of sparse layouts: one index per element (COO) or row offsets (CSR),
+// and checks of indices. Conversions run on the current stream; checks read results and therefore wait for
+// the device.
 #include <ATen/ops/_convert_indices_from_coo_to_csr_native.h>
 #include <ATen/ops/_convert_indices_from_csr_to_coo_native.h>
 #include <ATen/ops/_validate_compressed_sparse_indices.h>
@@ -18,24 +20,24 @@ using namespace openxpu;
 
 TORCH_IMPL_FUNC(convert_indices_from_coo_to_csr_xpu)
 (const Tensor &self, int64_t size, bool out_int32, const Tensor &out) {
-    // Row r begins where the first element is whose row is r or more.
+    // Row r starts at the first element whose row is at least r.
     out.copy_(search_range(self, size + 1, false, out_int32 ? kInt : kLong));
 }
 
 TORCH_IMPL_FUNC(convert_indices_from_csr_to_coo_xpu)
 (const Tensor &crow_indices, const Tensor &col_indices, bool out_int32, bool transpose, const Tensor &out) {
-    // One matrix of the batch after the other; out is [dimensions][elements of all].
+    // out is [dimensions][elements of all matrices], one matrix of the batch after the other.
     const auto starts = crow_indices.reshape({-1, crow_indices.size(-1)});
     const auto columns = col_indices.reshape({starts.size(0), -1});
     const auto batch = starts.size(0), count = columns.size(1), dims = out.size(0);
     auto rows = out.select(0, transpose ? dims - 1 : dims - 2).view({batch, count});
     out.select(0, transpose ? dims - 2 : dims - 1).copy_(columns.reshape({-1}));
-    // Element i is in the row before the first that begins after it.
+    // Element i is in the row before the first row that starts behind it.
     for (int64_t b = 0; b < batch; b++)
         rows.select(0, b).copy_(
             search_range(starts.select(0, b).slice(0, 1), count, true, out_int32 ? kInt : kLong));
     int64_t below = count;
-    for (auto d = dims - 3; d >= 0; d--) { // the matrix's place in the batch
+    for (auto d = dims - 3; d >= 0; d--) { // the matrix's batch index
         const auto size = crow_indices.size(d);
         const auto positions = at::arange(batch * count, out.options().dtype(kLong));
         out.select(0, d).copy_(positions.div(below, "floor").remainder(size));
@@ -58,13 +60,13 @@ namespace {
 
 using at::Tensor;
 
-// Off where nobody asked for them: PyTorch 2.13 tells "not set" apart from "off", by an optional.
+// Off unless requested. PyTorch 2.13 returns an optional here, which distinguishes "not set" from "off".
 bool checks_invariants() {
     return std::optional<bool>(at::globalContext().checkSparseTensorInvariants()).value_or(false);
 }
 
-// PyTorch's own check that indices said to be coalesced are so looks its work up in a table without xpu: it
-// checks the rest, and that is done here.
+// PyTorch's check of is_coalesced uses a dispatch table without an xpu entry. PyTorch does all other checks;
+// this function does that one.
 Tensor checked_coo_tensor(const Tensor &indices, const Tensor &values, at::IntArrayRef size,
                           std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                           std::optional<at::Device> device, std::optional<bool> pin_memory,
@@ -77,14 +79,14 @@ Tensor checked_coo_tensor(const Tensor &indices, const Tensor &values, at::IntAr
         TORCH_CHECK(keys.slice(0, 1).gt(keys.slice(0, 0, -1)).all().item<bool>(),
                     "cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor");
     }
-    // On the tensor itself: the operator has no derivative.
+    // Set the flag directly, because the operator that sets it has no derivative.
     static_cast<at::SparseTensorImpl *>(result.unsafeGetTensorImpl())->set_coalesced(*is_coalesced);
     return result;
 }
 
 } // namespace
 
-// Gradients come from what it is made of.
+// Autograd differentiates the operators inside.
 TORCH_LIBRARY_IMPL(aten, AutogradXPU, m) { m.impl("sparse_coo_tensor.indices_size", checked_coo_tensor); }
 TORCH_LIBRARY_IMPL(aten, XPU, m) { m.impl("sparse_coo_tensor.indices_size", checked_coo_tensor); }
 

@@ -1,3 +1,4 @@
+// Building blocks of sparse operations (sparse_parts.h).
 #include "native/sparse_parts.h"
 
 #include <ATen/ops/empty.h>

@@ -1,5 +1,6 @@
 // Building blocks of sparse operations: coordinates flattened to keys, which are sorted, searched and merged
-// (xpu/ops/sparse.h).
+// (xpu/ops/sparse.h). All functions submit to the current stream of their arguments' device and return new
+// tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,9 +26,9 @@ at::Tensor search_range(const at::Tensor &sorted, int64_t count, bool upper, at:
 // Elements sorted by key; stable.
 struct Segments {
     at::Tensor keys;   // sorted
-    at::Tensor order;  // the elements' positions; undefined where they are sorted as they lie
-    at::Tensor first;  // bool: is a key another than the one before?
-    at::Tensor starts; // where those are
+    at::Tensor order;  // permutation to sorted order; undefined if the elements were sorted already
+    at::Tensor first;  // bool: does the key differ from the previous one?
+    at::Tensor starts; // the positions where `first` is true
 };
 Segments segments_of(const at::Tensor &keys, bool sorted = false);
 

@@ -1,4 +1,5 @@
-// Fast paths of nn.TransformerEncoder and nn.MultiheadAttention in inference, dense and nested.
+// Inference fast paths of nn.TransformerEncoder and nn.MultiheadAttention, for dense and nested inputs.
+// Composed of linear layers, fused attention, and libxpu's kernel that splits heads, on the current stream.
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/native/nested/NestedTensorUtils.h>
 #include <ATen/ops/_native_multi_head_attention_native.h>
@@ -19,7 +20,7 @@ namespace at::native {
 
 namespace {
 
-// Query, key and value, B x H x T x D, of a projection [B, T, 3HD] or, with `levels`, of its packed rows.
+// Splits a projection [B, T, 3HD], or its packed rows with `levels`, into query, key and value [B, H, T, D].
 std::tuple<Tensor, Tensor, Tensor> split_heads(const Tensor &projected, const Tensor &bias, int64_t batch,
                                                int64_t length, int64_t heads, double scale,
                                                const openxpu::Levels *levels) {
@@ -28,7 +29,7 @@ std::tuple<Tensor, Tensor, Tensor> split_heads(const Tensor &projected, const Te
                 projected.size(-1), ", isn't three times a multiple of ", heads, " heads");
     TORCH_CHECK(bias.dim() == 1 && bias.size(0) == 3 * width, "a bias of shape ", bias.sizes(),
                 " for a projection of ", 3 * width);
-    // Under autocast the product has its dtype, and the bias its own.
+    // Under autocast, the projection has autocast's dtype but the bias keeps its own.
     const auto x = projected.contiguous(), b = bias.to(projected.scalar_type()).contiguous();
     std::array<Tensor, 3> out;
     for (auto &part : out) part = at::empty({batch, heads, length, width / heads}, x.options());
@@ -48,7 +49,7 @@ std::tuple<Tensor, Tensor, Tensor> split_heads(const Tensor &projected, const Te
     return {out[0], out[1], out[2]};
 }
 
-// A nested tensor [B, *, W] as the matrix of its rows.
+// A nested tensor [B, *, W] viewed as a matrix of its rows.
 struct SequenceRows {
     explicit SequenceRows(const Tensor &tensor) : nested(tensor.contiguous()) {
         const auto *impl = get_nested_tensor_impl(nested);
@@ -85,8 +86,8 @@ std::tuple<Tensor, Tensor, Tensor> transform_bias_rescale_qkv_xpu(const Tensor &
 
 namespace {
 
-// What a mask that is true where a score is left out says to scaled_dot_product_attention.
-// Its type: 0 [L, L], 1 [B, L], 2 [B, H, L, L].
+// Converts a mask, true where a score is masked out, to the inverse convention of
+// scaled_dot_product_attention. Mask types: 0 is [L, L], 1 is [B, L], 2 is [B, H, L, L].
 std::optional<Tensor> taking_part(const std::optional<Tensor> &mask, std::optional<int64_t> type) {
     if (!mask || !mask->defined()) return std::nullopt;
     const auto part = mask->to(kBool).logical_not();

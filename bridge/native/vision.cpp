@@ -1,5 +1,6 @@
-// torchvision's operators, which the package implements for CPU and CUDA only. Arguments and errors are
-// torchvision's.
+// torchvision's operators (non-maximum suppression, RoI pooling, deformable convolution), which the package
+// implements for CPU and CUDA only. Arguments and error texts are torchvision's. Work runs on the current
+// stream.
 #include <ATen/Context.h>
 #include <ATen/OpMathType.h>
 #include <ATen/TensorUtils.h>
@@ -100,7 +101,7 @@ std::tuple<Tensor, Tensor> regions_of(const char *name, xpu_roi_kind kind, const
 Tensor regions_gradient(const char *name, xpu_roi_kind kind, const Tensor &grad, const Tensor &rois,
                         const Tensor &places, const Bins &bins, at::IntArrayRef image) {
     check_alike(name, {{grad, "grad", 1}, {rois, "rois", 2}});
-    at::globalContext().alertNotDeterministic(name); // elements of several regions are summed in any order
+    at::globalContext().alertNotDeterministic(name); // regions are summed in no fixed order
     const auto args = describe(kind, rois, grad.scalar_type(), image, bins);
     const auto gradient = grad.contiguous(), regions = rois.contiguous();
     const auto at = places.defined() ? places.contiguous() : places;
@@ -172,11 +173,11 @@ Tensor ps_roi_pool_backward(const Tensor &grad, const Tensor &rois, const Tensor
 
 // --- deformable convolution ---
 
-constexpr int64_t MOST_COLUMNS = 1 << 26; // elements at a time, of several images
+constexpr int64_t MOST_COLUMNS = 1 << 26; // limit on im2col elements per launch, over several images
 
 struct Deformed {
-    xpu_deform args;                               // of all images
-    int64_t filters, groups, taps, places, images; // as many images at a time
+    xpu_deform args;                               // for all images
+    int64_t filters, groups, taps, places, images; // `images`: images per launch
     Tensor input, offset, mask,
         weight; // contiguous; weight [1, groups, filters / group, channels / group * taps]
 
@@ -291,7 +292,7 @@ deform_conv2d_backward(const Tensor &grad, const Tensor &input, const Tensor &we
                        int64_t pad_h, int64_t pad_w, int64_t dilation_h, int64_t dilation_w, int64_t groups,
                        int64_t offset_groups, bool use_mask) {
     at::globalContext().alertNotDeterministic(
-        "deform_conv2d_backward"); // the image's are summed in any order
+        "deform_conv2d_backward"); // gradients of the image are summed in no fixed order
     const auto d = deformed(input, weight, offset, mask, {stride_h, stride_w}, {pad_h, pad_w},
                             {dilation_h, dilation_w}, groups, offset_groups, use_mask);
     const auto sum_type = at::toOpMathType(input.scalar_type());
