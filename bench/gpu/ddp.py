@@ -1,11 +1,14 @@
-"""How much of a DDP step's communication is hidden behind backward: a vision transformer on two GPUs, over Gloo.
+"""Measures how much of DDP's communication overlaps with backward, for a ViT on two GPUs over Gloo.
 
-`openxpu run bench/gpu/ddp.py [--images N] [--width N] [--depth N] [--json FILE]` with a CUDA build of PyTorch, or
-`python` with any other. `--device cuda --backend nccl` (or gloo) has CUDA do the same. Each of two processes has
-three things timed by turns: a step without communication (`no_sync`), the `all_reduce`s of the step's buckets
-alone, all begun before the first is waited for, and a step with DDP. What the first two take more than the third
-is hidden; its share of the communication is to be at least one half, of which backward must take as long: more
-`--images` make it longer. `--mpi` goes over MPI. Gradients are compared with those of one process that has all images.
+`openxpu run bench/gpu/ddp.py [--images N] [--width N] [--depth N] [--json FILE]` with a CUDA build of
+PyTorch, or `python` with any other build. `--device cuda --backend nccl` (or gloo) measures CUDA. `--mpi`
+uses MPI.
+
+Each of two processes times three things alternately: a step without communication (`no_sync`); the
+`all_reduce`s of the step's buckets alone, all started before the first wait; and a step with DDP. The overlap
+is the sum of the first two minus the third. It must be at least half of the communication. That requires a
+backward that takes at least as long: increase `--images` if it does not. Gradients are compared with those of
+one process that has all images.
 """
 
 import argparse
@@ -32,11 +35,11 @@ from models import VisionTransformer  # noqa: E402
 from two_processes import PROCESSES, add_options, join, start  # noqa: E402
 
 BAR = 0.5
-ROUNDING = 1e-3  # of the gradients' norm: two sums of half as many images, products in bfloat16
+ROUNDING = 1e-3  # relative to the gradients' norm: two half-size sums, bfloat16 products
 
 
 def network(options: argparse.Namespace) -> nn.Module:
-    """The same weights in each process."""
+    """Make the network with the same weights in each process."""
     torch.manual_seed(0)
     heads = options.width // 64
     return VisionTransformer(options.size, 16, 3, 1000, options.width, options.depth, heads).to(
@@ -45,14 +48,14 @@ def network(options: argparse.Namespace) -> nn.Module:
 
 
 def backward(net: nn.Module, images: Tensor, labels: Tensor, device: str) -> None:
-    """Gradients of the mean loss, with products in bfloat16."""
+    """Compute the gradients of the mean loss, with matrix products in bfloat16."""
     with torch.autocast(device, torch.bfloat16):
         loss = F.cross_entropy(net(images), labels)
     loss.backward()
 
 
 def difference(net: nn.Module, images: Tensor, labels: Tensor, options: argparse.Namespace) -> float:
-    """DDP's gradients beside those of one process that has the images of all, as a part of their norm."""
+    """Return the relative difference between DDP's gradients and those of one process with all images."""
     every = (
         [torch.empty_like(images) for _ in range(PROCESSES)],
         [torch.empty_like(labels) for _ in range(PROCESSES)],
@@ -72,7 +75,7 @@ def difference(net: nn.Module, images: Tensor, labels: Tensor, options: argparse
 
 
 def work(rank: int, folder: str, options: argparse.Namespace) -> None:
-    """One of the processes."""
+    """Run one of the processes."""
     torch.set_num_threads(options.threads)
     module = getattr(torch, options.device)
     rank = join(
@@ -94,7 +97,7 @@ def work(rank: int, folder: str, options: argparse.Namespace) -> None:
 
     noted = DistributedDataParallel(network(options))
     noted.register_comm_hook(None, noting)
-    for _ in range(2):  # DDP makes its buckets anew after the first step
+    for _ in range(2):  # DDP rebuilds its buckets after the first step
         sizes.clear()
         noted.zero_grad()
         backward(noted, images, labels, options.device)
@@ -139,7 +142,7 @@ def work(rank: int, folder: str, options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """0 when half of the communication or more is hidden, and the gradients are right."""
+    """Return 0 if at least half of the communication overlaps and the gradients are correct."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="xpu")
     parser.add_argument("--backend", default="xccl")
@@ -151,7 +154,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=4)
     add_options(parser, "bench_ddp.json")
     options = parser.parse_args()
-    os.environ.setdefault("OPENXPU_DEVICE", "gpu")  # and not the processor beside it
+    os.environ.setdefault("OPENXPU_DEVICE", "gpu")  # not the CPU device
     if not start(work, options):
         return 0
     record = json.loads(options.json.read_text())

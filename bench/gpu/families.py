@@ -1,7 +1,11 @@
-"""Families of operators beside CUDA on one NVIDIA GPU: products, groups, attention, convolutions, softmax, bags, fills, counts, transforms, regions, solvers.
+"""Operator families on xpu, compared with CUDA on one NVIDIA GPU.
 
-`openxpu run bench/gpu/families.py [--only TEXT …] [--json FILE]`, with a CUDA build of PyTorch. A ratio is CUDA's
-time over xpu's: above 1 xpu is faster. What has no kernel for xpu is named and counted as failed.
+The families are matrix products, grouped products, attention, convolutions, softmax, embedding bags, fills,
+counts, Fourier transforms, torchvision's operators and solvers.
+
+`openxpu run bench/gpu/families.py [--only TEXT …] [--json FILE]`, with a CUDA build of PyTorch. A ratio is
+CUDA's time divided by xpu's: above 1 xpu is faster. An operator without an xpu kernel is listed and counts as
+failed.
 """
 
 from __future__ import annotations
@@ -23,16 +27,16 @@ import torch.nn.functional as F
 from side_by_side import Work, compare, seconds  # type: ignore[import-not-found]
 from torch import Tensor
 
-Case = tuple[str, Callable[[str], Work], float]  # name, the work on a device, the bar
+Case = tuple[str, Callable[[str], Work], float]  # name, work by device, bar
 
 
 def differs(ours: Any, theirs: Any) -> bool:
-    """Whether the first tensors of two results, of gradients all, differ by more than roundings of sums."""
+    """Return whether two results (gradients: all) differ by more than the rounding of sums."""
     if isinstance(ours, dict):
         return any(differs(ours[key], theirs[key]) for key in ours)
     a, b = (x[0] if isinstance(x, (tuple, list)) else x for x in (ours, theirs))
     a, b = (torch.view_as_real(x) if x.is_complex() else x for x in (a, b))
-    a = a.cpu().to(b.device)  # where the comparison takes least
+    a = a.cpu().to(b.device)  # the cheapest place to compare
     if a.shape != b.shape or a.dtype != b.dtype:
         return True
     if not a.is_floating_point():
@@ -49,12 +53,12 @@ def differs(ours: Any, theirs: Any) -> bool:
 
 
 def to(device: str, *tensors: Tensor) -> list[Tensor]:
-    """The tensors on `device`."""
+    """Copy the tensors to `device`."""
     return [t.to(device) for t in tensors]
 
 
 def products() -> Iterator[Case]:
-    """Matrix products in half precision and fp32, of all transpositions, batched, with a bias and gelu, of vectors and slices."""
+    """Yield matrix products in half precision and fp32: all layouts, batched, with bias and gelu, skinny."""
     for size in (1024, 2048, 4096, 8192):
         square = torch.randn(size, size), torch.randn(size, size)
         for dtype in (torch.bfloat16, torch.float16, torch.float32):
@@ -114,7 +118,7 @@ def products() -> Iterator[Case]:
 
 
 def groups() -> Iterator[Case]:
-    """Products of groups, as experts have: rows, and the gradients' columns and k; float8; jagged attention."""
+    """Yield grouped products as in mixtures of experts, forward and backward; float8; jagged attention."""
     aten = torch.ops.aten
     for rows, experts, k, n in ((8192, 8, 4096, 7168), (16384, 64, 2048, 1408), (32, 64, 2048, 1408)):
         torch.manual_seed(0)
@@ -165,7 +169,7 @@ def groups() -> Iterator[Case]:
 
 
 def attention() -> Iterator[Case]:
-    """Forward and backward in half precision, beside PyTorch's flash attention; in fp32; decoding."""
+    """Yield attention forward and backward in half precision and fp32, and decoding."""
     aten = torch.ops.aten
     for depth, length, causal in itertools.product((64, 128), (512, 2048, 8192), (False, True)):
         shape = (16384 // length, 2048 // depth, length, depth)
@@ -219,7 +223,7 @@ def attention() -> Iterator[Case]:
         yield f"attention decoding {batch}×{heads}/{key_heads} S {length} D {depth} bfloat16", decode, 0.85
 
 
-# of ResNet-50: channels in and out, pixels along an image's side, taps, stride
+# ResNet-50: input and output channels, image side, kernel, stride
 RESNET = (
     (3, 64, 224, 7, 2),
     (64, 64, 56, 1, 1),
@@ -245,7 +249,7 @@ RESNET = (
     (2048, 512, 7, 1, 1),
     (512, 512, 7, 3, 1),
 )
-# the same with groups: depthwise ones of MobileNet, EfficientNet and ConvNeXt, and ResNeXt's
+# the same with groups: depthwise (MobileNet, EfficientNet, ConvNeXt) and grouped (ResNeXt)
 GROUPED = (
     (96, 112, 3, 2, 96),
     (144, 56, 3, 1, 144),
@@ -259,14 +263,14 @@ GROUPED = (
 )
 
 
-# images as they are, which have three channels: VGG's first, AlexNet's, and patches of ConvNeXt and vision transformers:
-# channels, channels, pixels a side, kernel, stride, padding
+# images with three channels: the first layers of VGG and AlexNet, and the patches of ConvNeXt and vision
+# transformers: input channels, output channels, image side, kernel, stride, padding
 IMAGES = ((3, 64, 224, 3, 1, 1), (3, 64, 224, 11, 4, 2), (3, 96, 224, 4, 4, 0), (3, 768, 224, 16, 16, 0))
 
 
 def convolutions() -> Iterator[Case]:
-    """ResNet-50's shapes, depthwise, grouped and transposed ones, forward and both gradients."""
-    torch.backends.cudnn.allow_tf32 = False  # fp32 beside fp32
+    """Yield ResNet-50's, depthwise, grouped and transposed convolutions, forward and both gradients."""
+    torch.backends.cudnn.allow_tf32 = False  # compare fp32 with fp32
     numbers = torch.randn(1 << 26)
     formats = {"last": torch.channels_last, "first": torch.contiguous_format}
 
@@ -297,7 +301,7 @@ def convolutions() -> Iterator[Case]:
             x, w = operands(device)
             y = (
                 torch.ops.aten.convolution(x, w, None, *options) / 64
-            )  # or float16's sums over pixels overflow
+            )  # otherwise float16 sums over pixels overflow
             mask = [number == 0, number == 1, False]
             step = torch.ops.aten.convolution_backward
             return lambda: step(y, x, w, None, *options, mask)[number]
@@ -338,7 +342,7 @@ def convolutions() -> Iterator[Case]:
 
 
 def softmax() -> Iterator[Case]:
-    """Along every kind of dimension, forward and backward."""
+    """Yield softmax along every kind of dimension, forward and backward."""
     for shape, dim in (
         ((128, 65536, 8), 1),
         ((65536, 128, 8), 1),
@@ -376,7 +380,7 @@ def softmax() -> Iterator[Case]:
 
 
 def bags() -> Iterator[Case]:
-    """embedding_bag with few long bags and many short ones."""
+    """Yield embedding_bag with a few long bags and with many short ones."""
     for count, length, width in (
         (8, 65536, 128),
         (64, 8192, 64),
@@ -429,7 +433,7 @@ def bags() -> Iterator[Case]:
 
 
 def fills() -> Iterator[Case]:
-    """Constants into memory."""
+    """Yield fills with constants."""
     for dtype in (
         torch.uint8,
         torch.int8,
@@ -464,7 +468,7 @@ def fills() -> Iterator[Case]:
 
 
 def counts() -> Iterator[Case]:
-    """Histograms, binary search, distinct values, medians."""
+    """Yield histograms, binary search, unique and median."""
     n = 1 << 24
     normal, small = torch.randn(n), torch.randint(1000, (n,))
     large = torch.randint(1 << 20, (n,))
@@ -495,7 +499,7 @@ def counts() -> Iterator[Case]:
 
 
 def on(work: Callable[..., object], *tensors: Tensor) -> Callable[[str], Work]:
-    """Makes `work` of the tensors on a device."""
+    """Create the tensors of `work` on a device."""
 
     def make(device: str) -> Work:
         there = to(device, *tensors)
@@ -505,7 +509,7 @@ def on(work: Callable[..., object], *tensors: Tensor) -> Callable[[str], Work]:
 
 
 def transforms() -> Iterator[Case]:
-    """Fourier transforms: batches of rows, of columns, of one long line, of primes, of images; from and to real."""
+    """Yield FFTs: batches of rows, columns, one long row, prime sizes, images; real and complex."""
     for n in (64, 256, 1000, 1024, 4096, 1 << 14, 1 << 16, 1 << 20, 1 << 24):
         x = torch.randn(max((1 << 24) // n, 1), n, dtype=torch.complex64)
         yield f"fft of rows of {n}", on(torch.fft.fft, x), 0.5
@@ -537,7 +541,7 @@ def transforms() -> Iterator[Case]:
 
 
 def regions() -> Iterator[Case]:
-    """Torchvision's operators, with its own kernels for CUDA."""
+    """Yield torchvision's operators, compared with its CUDA kernels."""
     try:
         import torchvision  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
@@ -574,7 +578,7 @@ def regions() -> Iterator[Case]:
 
 
 def solvers() -> Iterator[Case]:
-    """LU and Cholesky, and what is made of them, one matrix and many."""
+    """Yield LU, Cholesky and what builds on them, for one matrix and for many."""
     for count, n in ((1, 1024), (1, 4096), (64, 512), (4096, 32)):
         a = torch.randn(count, n, n) + 2 * n**0.5 * torch.eye(n)
         positive = a @ a.mT / n + torch.eye(n)
@@ -594,7 +598,7 @@ def solvers() -> Iterator[Case]:
 
 
 def main() -> int:
-    """Prints the comparison; writes JSON; 0 when every bar is reached."""
+    """Print the comparison and write JSON; return 0 if every bar is reached."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", nargs="*", help="cases whose names contain one of these texts")
@@ -623,7 +627,7 @@ def main() -> int:
                 wrong = differs(ours(), theirs())
                 calls = min(
                     max(int(5e-3 / seconds(ours, "xpu", 5)), 5), 50
-                )  # waiting for them shall not count
+                )  # keep the wait for them out of the measurement
                 result = compare(name, ours, theirs, bar, calls, rounds=5)
                 if wrong:
                     print(f"{name:40} RESULTS DIFFER", flush=True)

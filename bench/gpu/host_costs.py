@@ -1,7 +1,8 @@
-"""What the host pays for small work, and what memory costs, on xpu (OpenCL) beside CUDA on one NVIDIA GPU.
+"""Host time of small operations and the cost of memory, on xpu (OpenCL) and CUDA on one NVIDIA GPU.
 
-Needs what side_by_side.py needs; `openxpu run bench/gpu/host_costs.py` starts it. Times are microseconds a call,
-the best of several rounds; a ratio is xpu's time over CUDA's: below 1 xpu is faster.
+The requirements are those of side_by_side.py; `openxpu run bench/gpu/host_costs.py` starts it. Times are
+microseconds per call, the best of several rounds. A ratio is xpu's time divided by CUDA's: below 1 xpu is
+faster.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MIB = 1 << 20
 
 
 def cases() -> Iterator[tuple[str, Callable[[str], Work], int]]:
-    """Name, what makes the work for a device, calls a round."""
+    """Return the name, the maker of the work for a device, and the calls per round."""
 
     def event(device: str) -> Work:
         module = torch.xpu if device == "xpu" else torch.cuda
@@ -83,13 +84,13 @@ def cases() -> Iterator[tuple[str, Callable[[str], Work], int]]:
 
 
 def resident() -> int:
-    """Bytes of host memory that the process has in use."""
+    """Return the bytes of host memory that the process uses."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
 def memory(device: str) -> None:
-    """How long new device memory takes, how much of the host it costs, and how full the card gets."""
+    """Measure the time of new device memory, its cost in host memory, and how much fits on the card."""
     module = torch.xpu if device == "xpu" else torch.cuda
     module.empty_cache()
     total = module.get_device_properties().total_memory
@@ -118,7 +119,7 @@ def memory(device: str) -> None:
 
 
 def main() -> int:
-    """Prints the comparison; 0 when every ratio is at most 1.3."""
+    """Print the comparison; return 0 if every ratio is at most 1.3."""
     print(f"{torch.xpu.get_device_name()} through OpenCL, {torch.cuda.get_device_name()} through CUDA")
     late = 0
     for name, make, calls in cases():

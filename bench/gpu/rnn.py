@@ -1,10 +1,11 @@
-"""Recurrent nets beside cuDNN's on one NVIDIA GPU: 2 layers of 512 units over 128 steps, forward and training.
+"""Recurrent networks compared with cuDNN on one NVIDIA GPU: 2 layers of 512 units over 128 steps.
 
-`openxpu run bench/gpu/rnn.py [--only TEXT …] [--json FILE]`, with a CUDA build of PyTorch. Autograd serves one
-accelerator, so each device has a process of its own; results and gradients of both are compared. A ratio is
-CUDA's time over xpu's: above 1 xpu is faster. In float32 cuDNN takes TF32 unless told otherwise, as PyTorch lets it;
-the ratio to its float32 stands beside that. PyTorch 2.11 warns that it copies the weights for cuDNN at each call;
-that is in cuDNN's times.
+`openxpu run bench/gpu/rnn.py [--only TEXT …] [--json FILE]`, with a CUDA build of PyTorch. Inference and
+training are timed. Autograd supports one accelerator per process, so each device has a process of its own;
+results and gradients are compared. A ratio is CUDA's time divided by xpu's: above 1 xpu is faster.
+
+In float32, cuDNN uses TF32 by default; the ratio to its true float32 is listed next to that. PyTorch 2.11
+warns that it copies the weights for cuDNN at each call; that is part of cuDNN's times.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LAYERS, HIDDEN, STEPS = 2, 512, 128
 
 
 def cases() -> Iterator[tuple[str, Callable[..., nn.RNNBase], torch.dtype, int, bool]]:
-    """Name, net, dtype, batch, whether it goes both ways."""
+    """Return name, network, dtype, batch, and whether it is bidirectional."""
     kinds: tuple[type[nn.RNNBase], ...] = (nn.LSTM, nn.GRU, nn.RNN)
     for kind, dtype, batch in itertools.product(
         kinds, (torch.float32, torch.bfloat16, torch.float16), (64, 16)
@@ -40,7 +41,7 @@ def cases() -> Iterator[tuple[str, Callable[..., nn.RNNBase], torch.dtype, int, 
 
 
 def measure(device: str, only: list[str] | None) -> dict[str, dict[str, object]]:
-    """Seconds and results of each case on one device."""
+    """Return the seconds and results of each case on one device."""
     results: dict[str, dict[str, object]] = {}
     for name, kind, dtype, batch, both in cases():
         if only and not any(text in name for text in only):
@@ -76,7 +77,7 @@ def measure(device: str, only: list[str] | None) -> dict[str, dict[str, object]]
 
 
 def differ(ours: list[Tensor], theirs: list[Tensor], exact: bool) -> float:
-    """The largest difference, by the largest number of its tensor; 0 where it is within roundings."""
+    """Return the largest difference relative to its tensor's largest value; 0 if within rounding."""
     worst = max(
         float((a - b).abs().max() / b.abs().max().clamp(min=1e-30)) for a, b in zip(ours, theirs, strict=True)
     )
@@ -84,7 +85,7 @@ def differ(ours: list[Tensor], theirs: list[Tensor], exact: bool) -> float:
 
 
 def main() -> int:
-    """Prints the comparison; writes JSON; 0 when every bar is reached."""
+    """Print the comparison and write JSON; return 0 if every bar is reached."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", nargs="*", help="cases whose names contain one of these texts")

@@ -1,7 +1,7 @@
-"""xpu (OpenCL) beside CUDA on one NVIDIA GPU: operations in one process, training in two.
+"""xpu (OpenCL) and CUDA side by side on one NVIDIA GPU: operations in one process, training in two.
 
-Needs a CUDA build of PyTorch and openxpu built against it; `openxpu run bench/gpu/side_by_side.py` starts it
-with xpu as the accelerator. A ratio is CUDA's time over xpu's: above 1 xpu is faster.
+Requires a CUDA build of PyTorch, and openxpu built against it; `openxpu run bench/gpu/side_by_side.py` starts
+it with xpu as the accelerator. A ratio is CUDA's time divided by xpu's: above 1 xpu is faster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("PYTORCH_ENABLE_XPU_FALLBACK", "0")
-if "--train" not in sys.argv:  # autograd serves one accelerator
+if "--train" not in sys.argv:  # autograd supports one accelerator per process
     os.environ["OPENXPU_KEEP_CUDA"] = "1"
 
 import torch
@@ -32,12 +32,12 @@ Work = Callable[[], object]
 
 
 def wait(device: str) -> None:
-    """Waits for everything submitted to `device`."""
+    """Wait for all work submitted to `device`."""
     (torch.xpu if device == "xpu" else torch.cuda).synchronize()
 
 
 def seconds(work: Work, device: str, calls: int) -> float:
-    """Mean time of a call, the device's work included."""
+    """Return the mean time of a call, including the device's work."""
     wait(device)
     start = time.perf_counter()
     for _ in range(calls):
@@ -49,7 +49,7 @@ def seconds(work: Work, device: str, calls: int) -> float:
 def compare(
     name: str, ours: Work, theirs: Work, bar: float, calls: int = 10, rounds: int = 7
 ) -> dict[str, object]:
-    """Both sides in turns, the best round of each."""
+    """Run both sides alternately; return the best round of each."""
     for work, device in ((ours, "xpu"), (theirs, "cuda")):
         work()
         wait(device)
@@ -66,7 +66,7 @@ def compare(
 
 
 def pairs() -> Iterator[tuple[str, Work, Work, float, int]]:
-    """Name, work on xpu, work on CUDA, bar, calls a round."""
+    """Return name, work on xpu, work on CUDA, bar, and calls per round."""
 
     def both(make: Callable[[str], Work]) -> tuple[Work, Work]:
         return make("xpu"), make("cuda")
@@ -126,7 +126,7 @@ def pairs() -> Iterator[tuple[str, Work, Work, float, int]]:
 
 
 def train(device: str, steps: int = 60) -> dict[str, float]:
-    """A ViT on fixed random images: first and last loss, seconds a step."""
+    """Train a ViT on fixed random images; return the first and last loss and the seconds per step."""
     torch.manual_seed(0)
     model = VisionTransformer(32, 4, 3, 10, 192, 6, 3).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-4)
@@ -146,7 +146,7 @@ def train(device: str, steps: int = 60) -> dict[str, float]:
 
 
 def child_environment(device: str) -> dict[str, str]:
-    """Of a process that sees one device, since autograd serves one accelerator."""
+    """Return the environment of a process that sees one device (autograd supports only one)."""
     environment = dict(os.environ)
     environment.pop("OPENXPU_KEEP_CUDA", None)
     if device != "xpu":
@@ -156,7 +156,7 @@ def child_environment(device: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """Prints the comparison; writes JSON; 0 when every bar is reached."""
+    """Print the comparison and write JSON; return 0 if every bar is reached."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--train", choices=("xpu", "cuda", "cpu"), help="only train on one device")

@@ -1,8 +1,9 @@
-"""Whole steps of two models on xpu (OpenCL) beside CUDA, on one NVIDIA GPU: a GPT and ResNet-50, training and inference.
+"""Whole steps of a GPT and of ResNet-50, training and inference, on xpu (OpenCL) and CUDA on one NVIDIA GPU.
 
-`openxpu run bench/gpu/steps.py [--only TEXT …] [--json FILE]`, with a CUDA build of PyTorch and openxpu linked into it.
-Each model runs in a process for each device, since autograd serves one accelerator. A ratio is CUDA's time over
-xpu's: above 1 xpu is faster. Convolutions in float32 are so on both sides, without tf32. The losses after the timed steps must agree.
+`openxpu run bench/gpu/steps.py [--only TEXT …] [--json FILE]`, with a CUDA build of PyTorch and openxpu
+linked into it. Autograd supports one accelerator per process, so each model runs in one process per device. A
+ratio is CUDA's time divided by xpu's: above 1 xpu is faster. float32 convolutions do not use tf32 on either
+side. The losses after the timed steps must agree.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ class Attention(nn.Module):
         self.into, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of (batch, length, width)."""
+        """Map shape (batch, length, width) to the same shape."""
         q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.into(x).chunk(3, dim=-1))
         return self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
 
 
 class Gpt(nn.Module):
-    """Layers of a transformer on tokens, with a loss."""
+    """A transformer on tokens, with a loss."""
 
     def __init__(self, width: int = 1024, layers: int = 12, heads: int = 16, words: int = 32768) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class Gpt(nn.Module):
         self.out = nn.Linear(width, words, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The loss of each token's next one."""
+        """Return the loss of predicting each token's successor."""
         x = self.words(tokens) + self.places[: tokens.shape[1]]
         for i, (attention, between) in enumerate(zip(self.attention, self.between, strict=True)):
             x = x + attention(self.norms[2 * i](x))
@@ -86,7 +87,7 @@ class Bottleneck(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of (batch, channels, height, width)."""
+        """Map shape (batch, channels, height, width)."""
         return F.relu(self.body(x) + self.aside(x))
 
 
@@ -109,13 +110,13 @@ class ResNet(nn.Module):
         self.body = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
 
     def forward(self, images: Tensor) -> Tensor:
-        """The loss, all images being of class 1."""
+        """Return the loss with class 1 for all images."""
         guesses = self.body(images).float()
         return F.cross_entropy(guesses, torch.ones(len(images), dtype=torch.int64, device=images.device))
 
 
 def make(name: str, device: str) -> tuple[nn.Module, Tensor]:
-    """The model and its input."""
+    """Make the model and its input."""
     torch.manual_seed(0)
     if name.startswith("GPT"):
         model: nn.Module = Gpt()
@@ -143,7 +144,7 @@ CASES = (
 
 
 def run(name: str, device: str) -> dict[str, float]:
-    """Seconds of a step, the best of three rounds, and the last loss."""
+    """Return the seconds per step, the best of three rounds, and the last loss."""
     torch.backends.cudnn.allow_tf32 = False
     model, given = make(name, device)
     wait: Callable[[], None] = (torch.xpu if device == "xpu" else torch.cuda).synchronize
@@ -178,7 +179,7 @@ def run(name: str, device: str) -> dict[str, float]:
 
 
 def main() -> int:
-    """Prints the comparison; 0 when every bar is reached and the losses agree."""
+    """Print the comparison; return 0 if every bar is reached and the losses agree."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", help="cases whose names contain one of these texts")
     parser.add_argument("--json", type=Path)

@@ -1,9 +1,9 @@
 """The same Triton kernels through openxpu's OpenCL and through Triton's CUDA backend, on one NVIDIA GPU.
 
-Needs a CUDA build of PyTorch with its Triton, and openxpu built against it; start it by
-`openxpu run bench/gpu/triton_kernels.py`. A ratio is CUDA's time over xpu's: above 1 xpu is faster. With `products` as
-an argument it measures `tl.dot` alone, a matrix product beside eager `mm`; with `attention` flex attention on xpu
-beside `scaled_dot_product_attention`.
+Requires a CUDA build of PyTorch with its Triton, and openxpu built against it; start it with `openxpu run
+bench/gpu/triton_kernels.py`. A ratio is CUDA's time divided by xpu's: above 1 xpu is faster. With the
+argument `products` it measures only `tl.dot`, in a matrix product, and compares it with eager `mm`. With
+`attention` it compares flex attention on xpu with `scaled_dot_product_attention`.
 """
 
 # mypy: ignore-errors
@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
-COMPARED = "attention" not in sys.argv  # PyTorch's tracing serves one accelerator
+COMPARED = "attention" not in sys.argv  # PyTorch's tracing supports one accelerator
 if COMPARED:
     os.environ["OPENXPU_KEEP_CUDA"] = "1"
 
@@ -74,7 +74,7 @@ def layer_norm(x, y, out, n, BLOCK: tl.constexpr):
 
 
 def product(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    band = 8  # rows of tiles that run together share their columns in the cache
+    band = 8  # rows of tiles that run concurrently share B's columns in the cache
     program, tiles = tl.program_id(0), tl.cdiv(N, BN)
     first = program // (band * tiles) * band
     rows = min(tl.cdiv(M, BM) - first, band)
@@ -104,7 +104,7 @@ N = 1 << 26
 def prepared(
     kernel: Callable[..., None], device: str, block: int, dtype: torch.dtype
 ) -> tuple[Callable[[], object], torch.Tensor]:
-    """Return the launch of a kernel on a device, compiled, and what it writes."""
+    """Return the compiled launch of a kernel on a device, and its output."""
     triton.runtime.driver.set_active(DRIVERS[device])
     jitted = triton.jit(kernel)
     generator = torch.Generator().manual_seed(0)
@@ -136,7 +136,7 @@ def seconds(work: Callable[[], object], device: str) -> float:
 
 
 def launches() -> None:
-    """Print the host's time of a launch from Python, through Triton's own launcher."""
+    """Print the host time of a launch from Python through Triton's own launcher."""
     for kernel, count in ((nothing, 0), (nothing_of_19, 19)):
         times = {}
         for device, driver in DRIVERS.items():
@@ -146,7 +146,7 @@ def launches() -> None:
             arguments = [*tensors, *range(3, 17)] if count else []
             wait = getattr(torch, device).synchronize
             best = float("inf")
-            for _ in range(8):  # the first compiles
+            for _ in range(8):  # the first call compiles
                 wait()
                 start = time.perf_counter()
                 for _ in range(300):
@@ -170,13 +170,13 @@ TILES = [  # rows, columns, depth, warps
 
 
 def tera(work: Callable[[], object], device: str, operations: float) -> float:
-    """Return a call's speed in TFLOP/s, after a first one."""
+    """Return the TFLOP/s of a call, after a warm-up call."""
     work()
     return operations / seconds(work, device) / 1e12
 
 
 def products() -> None:
-    """Print the speed of a Triton product, by tile, beside eager ones; all results are compared."""
+    """Print the speed of a Triton matrix product by tile, and of eager ones; compare all results."""
     for size, dtype in [(s, torch.bfloat16) for s in (1024, 2048, 4096, 8192)] + [(4096, torch.float16)]:
         a, b = (torch.randn(size, size, generator=torch.Generator().manual_seed(s)).to(dtype) for s in (0, 1))
         wanted, best, eager, operations = None, {}, {}, 2 * size**3
@@ -207,7 +207,7 @@ def products() -> None:
 
 
 def attention() -> None:
-    """Print the speed of compiled flex attention on xpu beside the fused kernel's; results are compared."""
+    """Print the speed of compiled flex attention on xpu and of the fused kernel; compare the results."""
     from torch.nn.attention.flex_attention import flex_attention
 
     triton.runtime.driver.set_active(DRIVERS["xpu"])
@@ -233,7 +233,7 @@ def attention() -> None:
 
 
 def main() -> int:
-    """Print the comparison; 0 when all ratios reach 0.9 and the results agree."""
+    """Print the comparison; return 0 if all ratios reach 0.9 and the results agree."""
     if sys.argv[1:]:
         {"products": products, "attention": attention}[sys.argv[1]]()
         return 0

@@ -1,14 +1,17 @@
-"""Predicts the share of Intel's matrix units' peak from the offline compiler's listings; nothing runs.
+"""Predicts the share of XMX peak performance from the offline compiler's listings; nothing runs.
 
-A loop's multiplications keep the unit of a vector engine for 8 or 16 clocks each, its other instructions the engine's
-issue for one; threads of other teams go on meanwhile, so that a step takes the larger of both, or the time in which
-the caches bring what it reads, if that is longer; all together take the time of the memory at least. The tile of each
-problem, and into how many slices k is cut, are those that take least; of XMX with SIMD16 all tiles have the loop of
-the largest. What the caches give are guesses that stand in `DEVICES`, clocks and memory are what Intel states; nothing
-is measured.
+In the main loop, each matrix instruction occupies the XMX of a vector engine for 8 or 16 clocks, and each
+other instruction occupies the engine's issue port for one clock. Threads of other subgroups run in the
+meantime, so a step takes the larger of the two times, or the time in which the caches deliver its operands if
+that is longer. The whole product takes at least the time of its memory traffic. For each problem the model
+picks the tile and the split of k with the least time. On XMX with SIMD16, all tiles have the loop of the
+largest one.
 
-XMX with SIMD8 read local memory: a step takes as long as that takes to bring and to keep what the loop moves, if that
-is longer.
+On XMX with SIMD8 the operands come from local memory. A step takes at least the time to load and store what
+the loop moves through it.
+
+The cache bandwidths in `DEVICES` are guesses; clocks and memory bandwidths are Intel's figures. Nothing is
+measured.
 """
 
 from __future__ import annotations
@@ -30,17 +33,17 @@ import matrix  # noqa: E402
 
 @dataclass(frozen=True)
 class Device:
-    """What the model knows of a GPU: Xe cores of engines with 4 threads of 256 registers."""
+    """The model of a GPU: Xe cores with vector engines of 4 threads with 256 registers."""
 
     cores: int
     clock: float  # GHz
-    multiplication: int  # clocks
-    first_cache: int  # bytes a clock and core, guessed
-    second_cache: int  # … of all cores' cache, guessed
+    multiplication: int  # clocks per matrix instruction
+    first_cache: int  # bytes per clock and core, a guess
+    second_cache: int  # the same for the shared L2 cache, a guess
     memory: float  # GB/s
-    engines: int = 8  # of a core
+    engines: int = 8  # per core
     lanes: int = 16
-    local: int = 128  # bytes a clock and core, guessed
+    local: int = 128  # bytes per clock and core, a guess
 
 
 DEVICES = {
@@ -52,33 +55,33 @@ DEVICES = {
     "arl-h": Device(8, 2.35, 16, 128, 64, 134, engines=16, lanes=8),
 }
 THREADS = 4
-TILES = ((256, 32), (128, 8), (64, 2))  # of 16 lanes: sides, and teams of 32 x 64 or 64 x 32
-# of 8 lanes; convolutions haven't got the first
+TILES = ((256, 32), (128, 8), (64, 2))  # SIMD16: tile sides, and number of subgroups of 32 x 64 or 64 x 32
+# SIMD8; convolutions do not have the first
 SIZES = ("256x160", "128x128", "128x192", "64x192", "256x64", "64x64")
 LOCAL = re.compile(r"\b(load|store)\.slm\.d(\d+)(?:x(\d+)(t?))?\S*\s+\((\d+)\|")
-LOCAL_BYTES = 128 << 10  # of a core whose XMX is SIMD8
-LAUNCH = 6000  # clocks that another launch takes
-FIRST_STEP = 2000  # clocks until a group's first numbers are there
+LOCAL_BYTES = 128 << 10  # per core with SIMD8
+LAUNCH = 6000  # clocks of an additional launch
+FIRST_STEP = 2000  # clocks until a work-group's first operands arrive
 PRODUCT = 4096  # m, n and k
-# of 32 images: pixels along a side, channels, as ResNet-50 has them in 3 x 3 kernels
+# image side and channels of ResNet-50's 3 x 3 convolutions, for 32 images
 CONVOLUTIONS = ((56, 64), (28, 128), (14, 256), (7, 512))
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A listing's main loop, and the tile that it is of."""
+    """The main loop of a listing, and its tile."""
 
     units: int
     others: int
     element: int
-    local: int  # bytes of local memory that a team reads and writes
+    local: int  # bytes of local memory that a subgroup reads and writes
     m: int = 0
     n: int = 0
     teams: int = 0
 
 
 def loop_of(kernel: matrix.Kernel, body: list[str]) -> Loop:
-    """Of the kernel's dtype."""
+    """Return the loop for the kernel's dtype."""
     dtype = re.search(r"-DMATRIX_T=(\w+)", kernel.request)[1]  # type: ignore[index]
     units, local = matrix.units_of(body), {"load": 0, "store": 0}
     for line in body:
@@ -89,27 +92,27 @@ def loop_of(kernel: matrix.Kernel, body: list[str]) -> Loop:
         int(number[1]) if (number := re.search(rf"-D{name}=(\d+)", kernel.request)) else 0
         for name in ("TILE_M", "TILE_N", "SUBGROUPS_M", "SUBGROUPS_N")
     )
-    if matrix.OF_8_LANES == kernel.products and m:  # a step's, of which some teams may keep less than others
+    if matrix.OF_8_LANES == kernel.products and m:  # per step; some subgroups may store less than others
         local["store"] = max(local["store"], (m + n) * 64 // math.prod(teams))
     return Loop(units, len(body) - units, matrix.BYTES[dtype], sum(local.values()), m, n, math.prod(teams))
 
 
 def iteration(device: Device, loop: Loop) -> float:
-    """Clocks of an engine for a team's iteration, if the caches bring what it reads."""
+    """Return the clocks of an engine per iteration of a subgroup, without cache stalls."""
     return max(loop.units * device.multiplication, loop.others, loop.local * device.engines / device.local)
 
 
 def together(device: Device, loop: Loop) -> int:
-    """Work-groups that a core has at once."""
+    """Return the number of concurrent work-groups per core."""
     groups = max(1, device.engines * THREADS // loop.teams)
-    if device.lanes == 8:  # whose slabs lie in its local memory, two stages of 64 bytes a line
+    if device.lanes == 8:  # tiles in local memory, two stages of 64 bytes per row
         groups = max(1, min(groups, LOCAL_BYTES // ((loop.m + loop.n) * 128)))
     return groups
 
 
 def clocks_of(device: Device, loop: Loop, m: int, n: int, k: int, products: int) -> float:
-    """Clocks of so many products of m x n x k, if nothing waits for memory."""
-    multiplications = loop.m * loop.n / 8 / device.lanes * 2  # of a group's teams, for 64 bytes of k
+    """Return the clocks of several m x n x k products, without memory stalls."""
+    multiplications = loop.m * loop.n / 8 / device.lanes * 2  # per work-group, for 64 bytes of k
     at_once = together(device, loop)
     team_bytes = (32 + 64) * 64
     step = at_once * max(
@@ -123,9 +126,9 @@ def clocks_of(device: Device, loop: Loop, m: int, n: int, k: int, products: int)
 
 
 def clocks_for(device: Device, loops: list[Loop], m: int, n: int, k: int, moved: float) -> float:
-    """Of a product, in the tile and the slices of k for which that is least. `loops`: those of the tiles.
+    """Return the clocks of a product with the best of the tiles in `loops` and the best split of k.
 
-    `moved`: elements that come from memory and go there.
+    `moved` is the number of elements read from and written to memory.
     """
     least = math.inf
     for tile in loops:
@@ -140,7 +143,7 @@ def clocks_for(device: Device, loops: list[Loop], m: int, n: int, k: int, moved:
 
 
 def share(device: Device, loops: list[Loop], m: int, n: int, k: int, moved: int, images: int = 1) -> float:
-    """Of the peak; with `images` by two launches, of which the first has some of these."""
+    """Return the share of peak; with `images`, as two launches, the first with some of the images."""
     units = m * n * k * loops[0].element / 32 / 8 / device.lanes
     ideal = units * device.multiplication / device.engines / device.cores
     if images == 1:
@@ -155,7 +158,7 @@ def share(device: Device, loops: list[Loop], m: int, n: int, k: int, moved: int,
 def tiles_of(
     kernel: matrix.Kernel, loop: Loop, every: dict[str, matrix.Kernel], library: ctypes.CDLL, *on: str
 ) -> list[Loop]:
-    """The loops of a product or convolution, of which one is given, in all tiles. `on`: the compiler and the GPU."""
+    """Return the loops of a kernel in all tiles, given one of them. `on`: the compiler and the GPU."""
     if kernel.products != matrix.OF_8_LANES:
         return [dataclasses.replace(loop, m=side, n=side, teams=teams) for side, teams in TILES]
     size, loops = kernel.label.split()[0], [loop]
@@ -172,7 +175,7 @@ def tiles_of(
 
 
 def main() -> int:
-    """Prints a line for each kernel and device."""
+    """Print a line for each kernel and device."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ocloc", type=Path)
     parser.add_argument("--products", default=",".join(DEVICES))
@@ -213,12 +216,12 @@ def main() -> int:
             if not attention:
                 loops = tiles_of(kernel, loop, of_8_lanes, library, str(arguments.ocloc), product)
                 if "convolution" not in kernel.label:
-                    # A once, B for each band of 1,024 rows
+                    # A is read once, B for each band of 1,024 rows
                     moved = (2 + PRODUCT // 1024) * PRODUCT**2
                     part = share(device, loops, PRODUCT, PRODUCT, PRODUCT, moved)
                     text += f"; {PRODUCT}^3 {part:.0%} of the peak"
                 for side, channels in CONVOLUTIONS if "convolution" in kernel.label else ():
-                    # pixels of a line that are read together
+                    # pixels of a row that are read together
                     whole = 1 if device.lanes == 8 else 16 if kernel.label.endswith("w") else 8
                     line = math.ceil(side / whole) * whole
                     pixels, taps = 32 * side * line, 9 * channels
@@ -226,7 +229,7 @@ def main() -> int:
                         (channels, taps, pixels) if kernel.label.endswith("w") else (pixels, channels, taps)
                     )
                     moved = 2 * 32 * side * side * channels + taps * channels
-                    # of the multiplied numbers side / line count
+                    # side / line of the multiplied elements are useful
                     part = share(device, loops, *sizes, moved) * side / line
                     text += f"; {side} x {side} x {channels} {part:.0%}"
                     if device.lanes == 8 and not kernel.label.endswith("w"):
