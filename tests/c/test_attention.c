@@ -372,10 +372,10 @@ static void try_counted(const problem *p, int forward, int backward) {
     const xpu_device_properties *properties;
     SUCCEEDS(xpu_device_get_properties(0, &properties));
     const bool on_host =
-        properties->type == XPU_DEVICE_CPU && p->dropout <= 0 && (by_fma ? forward > 0 : forward == 0);
+        properties->type == XPU_DEVICE_CPU && p->dropout <= 0 && (without_units ? forward > 0 : forward == 0);
     const int units = by_units, host = by_host;
     try_problem(p);
-    assert_int_equal(by_units - units, by_fma ? 0 : forward + backward);
+    assert_int_equal(by_units - units, without_units ? 0 : forward + backward);
     assert_int_equal(by_host - host, on_host);
 }
 
@@ -451,7 +451,7 @@ static void decoding(void **unused) {
         if (is_left_out(i) || ((by_blocks || by_xmx8) && p.align == 1)) continue;
         if (by_blocks) p.align = 32;
         /* On Intel's units, and for many slices, a launch joins them. */
-        const bool are_joined = !by_fma && (by_blocks || by_xmx8 || p.slices > 32);
+        const bool are_joined = !without_units && (by_blocks || by_xmx8 || p.slices > 32);
         const int before = joins;
         try_counted(&p, 1, by_blocks || by_xmx8 ? 3 : 2);
         assert_int_equal(joins - before, are_joined);
@@ -557,7 +557,7 @@ static void bands(void **unused) {
         const int before = by_units;
         if (is_left_out((size_t)i)) continue;
         try_problem(&p);
-        const bool units = !by_fma && !(by_blocks && p.dtype == XPU_FLOAT32);
+        const bool units = !without_units && !(by_blocks && p.dtype == XPU_FLOAT32);
         assert_int_equal(by_units - before, !units ? 0 : by_blocks || by_xmx8 ? 4 : 3);
     }
 }

@@ -10,12 +10,13 @@
 #include "units.h"
 
 static xpu_stream *stream;
-static int extra;                               /* random problems that are asked for */
-static int every = 1, first;                    /* of the listed ones, each so many-th runs, from there */
-static bool by_blocks __attribute__((unused));  /* Intel's units */
-static bool by_xmx8 __attribute__((unused)); /* … of 8 lanes */
-static bool by_fma __attribute__((unused));     /* none, or int8 four at a time */
-static bool by_none __attribute__((unused));    /* none, and what a device has without */
+static int extra;                                  /* random problems that are asked for */
+static int every = 1, first;                       /* of the listed ones, each so many-th runs, from there */
+static bool by_blocks __attribute__((unused));     /* Intel's units */
+static bool by_xmx8 __attribute__((unused));       /* … of 8 lanes */
+static bool by_fma __attribute__((unused));        /* none, or int8 four at a time */
+static bool by_none __attribute__((unused));       /* none, and what a device has without */
+static bool without_units __attribute__((unused)); /* either of these two */
 
 /* Defined by each test. */
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused);
@@ -30,6 +31,7 @@ static int set_up(void **unused) {
     by_xmx8 = kind == UNITS_XMX8;
     by_fma = kind == UNITS_FMA;
     by_none = kind == UNITS_NONE;
+    without_units = by_fma || by_none;
     SUCCEEDS(xpu_stream_default(0, &stream));
     static xpu_trace *trace;
     SUCCEEDS(xpu_trace_subscribe(count_launch, NULL, &trace));
