@@ -360,6 +360,26 @@ def test_variance_of_equal_and_of_infinite_numbers(shape: tuple[int, ...]) -> No
             assert (x.to("xpu").var(dim, correction=0).cpu() == 0).all() or not math.isfinite(value)
 
 
+# A length of up to 128 is a constant of the kernel: each is a program of its own, which the driver's compiler has to get
+# through. Around one and two rounds of four subgroups, and around the last length that is a constant.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64])
+@pytest.mark.parametrize("length", [1, 2, 15, 17, 63, 64, 65, 96, 100, 127, 128, 129, 192, 256, 1024, 1100])
+def test_rows_of_a_constant_length(length: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(length)
+    x = torch.randn(70, length, generator=generator, dtype=torch.float64)
+    x = x.to(dtype) if dtype.is_floating_point else (x * 3).to(dtype)
+    wide = x.double() if dtype.is_floating_point else x
+    functions = [lambda t: t.sum(1), lambda t: t.amax(1), lambda t: t.prod(1)]
+    if dtype.is_floating_point:
+        functions += [lambda t: t.var(1, correction=0), lambda t: torch.linalg.vector_norm(t, dim=1)]
+    for function in functions:
+        ours, wanted = function(x.to("xpu")).cpu(), function(wide)
+        atol = EPSILON.get(dtype, 0.0) * max(float(wanted.abs().max()), length**0.5)
+        torch.testing.assert_close(
+            ours.to(wanted.dtype), wanted, rtol=4 * EPSILON.get(dtype, 0.0), atol=4 * atol
+        )
+
+
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 def test_complex_numbers_in_half_precision() -> None:
     """Against the same numbers in single precision; the CPU has no kernels for them."""

@@ -69,7 +69,7 @@ def test_every_line_is_used_and_names_a_benchmark() -> None:
     for line in lines:
         assert (ROOT / "bench" / line.benchmark).is_file(), line
         assert line.least <= line.value <= line.most
-        used = rf'TUNED\([^()]*(?:\([^()]*\))?[^()]*, {line.name.upper()}\)|tuning_number\("{line.name}"\)'
+        used = rf'TUNED\([^()]*(?:\([^()]*\))?[^()]*, {line.name.upper()}\)|tuning_index\("{line.name}"\)'
         assert re.search(used, sources), f"nothing asks for {line.name}"
 
 
@@ -77,7 +77,7 @@ def test_info_prints_them() -> None:
     command = [sys.executable, "-m", "openxpu.cli", "info", "--tuning"]
     environment = os.environ | {"COLUMNS": "80", "OPENXPU_TUNING": "skinny_rows=3"}
     text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    assert "\nthin_rows = 3 rows (pinned, bench/products.py)\n    " in text
+    assert "\nskinny_rows = 3 rows (pinned, bench/products.py)\n    " in text
     assert re.search(r"^parallel_from = [\d,]+ operations \((table|measured), bench/", text, re.MULTILINE)
     assert max(map(len, text.splitlines())) <= 80
 
@@ -434,8 +434,8 @@ def hash_of(name: str, text: str) -> str:
 def test_bad_lines_are_named_and_the_others_hold(tmp_path: Path, line: str, reason: str) -> None:
     cache = {"OPENXPU_CACHE_DIR": str(tmp_path)}
     path = Path(printed(KEEP, **cache))
-    assert path.read_text() == hash_of(path.name, "skinny_rows=3\n") + "\nthin_rows=3\n"
-    text = f"skinny_rows=2\n{line}\nthin_rows_bf16=3\n"
+    assert path.read_text() == hash_of(path.name, "skinny_rows=3\n") + "\nskinny_rows=3\n"
+    text = f"skinny_rows=2\n{line}\nskinny_rows_bf16=3\n"
     path.write_text(f"{hash_of(path.name, text)}\n{text}")
     program = f"{SHOW}\nprint(_tune.Table(0)['skinny_rows_bf16'].value)\nprint(_tune.Table(0).problem())"
     shown = printed(program, **cache).splitlines()
@@ -446,7 +446,7 @@ def test_bad_lines_are_named_and_the_others_hold(tmp_path: Path, line: str, reas
 def test_info_names_a_bad_line(tmp_path: Path) -> None:
     cache = {"OPENXPU_CACHE_DIR": str(tmp_path)}
     path = Path(printed(f"import torch; torch.xpu.init(){KEEP}", **cache))
-    path.write_text(f"{hash_of(path.name, 'skinny_rows=9')}\nthin_rows=9")
+    path.write_text(f"{hash_of(path.name, 'skinny_rows=9')}\nskinny_rows=9")
     command = [sys.executable, "-m", "openxpu.cli", "info"]
     environment = os.environ | {"COLUMNS": "80"} | cache
     text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout

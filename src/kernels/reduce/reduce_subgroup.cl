@@ -74,18 +74,21 @@ static inline acc across_lanes(acc a) {
 #define ALL_ACC reduce_combine(reduce_combine(a0, a1), reduce_combine(a2, a3))
 #endif
 
-/* A step for each of four elements that are `apart` from each other, for e from e to `end`. */
+/* A step for each of four elements that are `apart` from each other. */
+#define FOUR_AT(e, apart)                                                                          \
+    {                                                                                              \
+        long j = e + lane;                                                                         \
+        idx i = (idx)(from + j);                                                                   \
+        STEP(a0, saw_nan, AT(base, j), i)                                                          \
+        STEP(SECOND_ACC, saw_nan, AT(base, j + (apart)), i + (idx)(apart))                         \
+        STEP(THIRD_ACC, saw_nan, AT(base, j + 2 * (apart)), i + 2 * (idx)(apart))                  \
+        STEP(FOURTH_ACC, saw_nan, AT(base, j + 3 * (apart)), i + 3 * (idx)(apart))                 \
+    }
+/* That for e from e to `end`. */
 #define FOUR_STEPS(end, next, apart)                                                               \
     while (e < (end)) {                                                                            \
         const long stop = min((long)(end), e + BLOCK * (next));                                    \
-        for (; e < stop; e += next) {                                                              \
-            long j = e + lane;                                                                     \
-            idx i = (idx)(from + j);                                                               \
-            STEP(a0, saw_nan, AT(base, j), i)                                                      \
-            STEP(SECOND_ACC, saw_nan, AT(base, j + (apart)), i + (idx)(apart))                     \
-            STEP(THIRD_ACC, saw_nan, AT(base, j + 2 * (apart)), i + 2 * (idx)(apart))              \
-            STEP(FOURTH_ACC, saw_nan, AT(base, j + 3 * (apart)), i + 3 * (idx)(apart))             \
-        }                                                                                          \
+        for (; e < stop; e += next) FOUR_AT(e, apart)                                              \
         if (e < (end)) {                                                                           \
             take_block(&total, ++blocks, ALL_ACC);                                                 \
             a0 = a1 = a2 = a3 = reduce_identity();                                                 \
@@ -161,7 +164,11 @@ static inline acc lane_total(const reduce_params *p, ulong o, long n, uint lane)
     const xpu_addr base = row;
     BEGIN_LEVELS
     long e = 0;
+#ifdef LENGTH /* at most a block; Intel's CPU compiler crashes on levels that a constant length leaves empty */
+    for (; e + 4 * LANES <= n; e += 4 * LANES) FOUR_AT(e, LANES)
+#else
     FOUR_STEPS(n - (4 * LANES - 1), 4 * LANES, LANES)
+#endif
     for (; e + LANES <= n; e += LANES) STEP(a0, saw_nan, AT(row, e + lane), 0)
     if (e + lane < n) STEP(a0, saw_nan, AT(row, e + lane), 0)
     END_LEVELS
