@@ -249,15 +249,15 @@ static bool is_ahead(const value *v, const op *loop, const block *body) {
     return true;
 }
 
-/* What a loop copies in ahead: while an iteration multiplies, those of the next `stages` - 1 are under way,
- * each to its own place of an operand's array. */
+/* The operands that a pipelined loop prefetches. While an iteration computes, the copies for the next
+ * `stages` - 1 iterations are in flight, each to its own stage of the operand's array. */
 typedef struct ahead {
     value *values[MAX_ROOTS];
     const char *arrays[MAX_ROOTS];
     int count, stages;
-    const char *now; /* the place of the current iteration's */
+    const char *now; /* the current iteration's stage */
     const char *index, *low, *high, *step;
-    expr number; /* the index, in any iteration */
+    expr number; /* the loop index as an expression */
 } ahead;
 
 static bool is_hurried(const tile *t, const region *r) {

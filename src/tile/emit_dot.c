@@ -585,14 +585,14 @@ op *dot_direct(const tile *t, const op *o, int which, const matrix *u, bool *is_
     return load;
 }
 
-/* Where a side of a product comes from: squares in local memory or, where `load` isn't NULL, blocks that the
- * unit's lanes read from memory together, transposed (cl_intel_subgroup_2d_block_io). */
+/* The source of a dot's operand: blocks in local memory or, if `load` is not NULL, 2D block reads from global
+ * memory by the subgroup, possibly transposed (cl_intel_subgroup_2d_block_io). */
 typedef struct side {
     const char *array;
     op *load;
     bool is_transposed;
-    const char *from, *y; /* "base, width, height, pitch", all in bytes; the block's first row */
-    const char *x;        /* its first byte */
+    const char *from, *y; /* "base, width, height, pitch", in bytes; first row of the block */
+    const char *x;        /* first byte of the block within a row */
 } side;
 
 /* Names what the block reads need, and gives the condition under which they may be used: their rules, and no
@@ -624,9 +624,9 @@ typedef struct product {
     const tiling *tiling;
     const char *const *sums;
     const char *serial;
-    const char *row, *column;      /* the subgroup's first row and column of squares, without the loops' */
-    const char *m, *n;             /* the loops' */
-    const char *start_a, *start_b; /* of a matrix of several: in squares */
+    const char *row, *column; /* the subgroup's first row and column of blocks, without the loop offsets */
+    const char *m, *n;        /* loop offsets */
+    const char *start_a, *start_b; /* start of a matrix in a batch, in blocks */
     int N, wide, steps;
 } product;
 

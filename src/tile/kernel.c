@@ -6,7 +6,7 @@
 #include "core/memory.h"
 #include "tile/emit.h"
 
-enum { MOST_STAGES = 3 /* of operands that are copied in ahead */ };
+enum { MOST_STAGES = 3 /* pipeline stages of prefetched operands */ };
 
 static char *own_copy(tile *t, const char *text) {
     char *copy = core_strdup(text);
@@ -14,11 +14,11 @@ static char *own_copy(tile *t, const char *text) {
     return copy;
 }
 
-/* The struct's layout; binds each parameter to its field. */
+/* Lays out the parameter struct and binds each parameter to its field. */
 static void emit_params(emitter *e, const op *kernel, buffer *fields, buffer *roots) {
     tile *t = e->t;
     const block *entry = kernel->regions[0].first;
-    core_free((void *)(uintptr_t)t->program->params); /* of a trial */
+    core_free((void *)(uintptr_t)t->program->params); /* from the trial emission */
     t->program->params = NULL;
     xpu_param *params = core_calloc((size_t)entry->arg_count + 1, sizeof *params);
     if (!params) tile_no_memory(t);
@@ -55,7 +55,7 @@ static void emit_params(emitter *e, const op *kernel, buffer *fields, buffer *ro
             x.is_constant = true;
         } else {
             buffer_addf(t, fields, "    %s a%d;\n", el == F16 ? "ushort" : c_stored(el),
-                        i); /* halves by their bits */
+                        i); /* half-precision values as bits */
             if (v->uses) {
                 bool narrow = is_float(v->type) && element_bits(el) < 32;
                 const char *field = tile_format(t, "p.a%d", i);
@@ -120,7 +120,7 @@ static int number_asserts(region *r, op **all, int count) {
     return count;
 }
 
-/* Numbers the assertions, and gives the caller what a report says of them. */
+/* Numbers the assertions and returns their texts for error reports to the caller. */
 static void describe_asserts(tile *t, const char *kernel) {
     region *body = &t->kernel->regions[0];
     int count = t->options->debug_asserts ? number_asserts(body, NULL, 0) : 0;
@@ -137,7 +137,7 @@ static void describe_asserts(tile *t, const char *kernel) {
                     place ? place : "");
         buffer_add(t, &texts, "", 1);
     }
-    /* one piece of memory: the pointers, then the texts */
+    /* a single allocation: the pointers, then the texts */
     char **list = core_malloc(sizeof *list * ((size_t)count + 1) + texts.size);
     if (!list) tile_no_memory(t);
     char *text = memcpy(list + count + 1, texts.data, texts.size);
@@ -165,7 +165,7 @@ static const char *file_text(const char *name) {
     return file ? file->text : "";
 }
 
-/* Appends text in which lines `#include "file"` are replaced by those of the operator library's file. */
+/* Appends text and replaces each line `#include "file"` by that file of the operator library. */
 static void add_with_files(tile *t, buffer *out, const char *from, size_t size) {
     static const char mark[] = "#include \"";
     for (const char *end = from + size; from < end;) {
@@ -216,7 +216,8 @@ static void add_library(emitter *e, buffer *out) {
     }
 }
 
-/* What the operator library's files of special functions expect, and those that are used. */
+/* Appends the used files of special functions from the operator library, and the definitions that they need.
+ */
 static void add_special(const emitter *e, text *out) {
     static const char gamma[] = "#include \"pointwise/pointwise_special.cl\"\n";
     static const char bessel[] = "#include \"pointwise/pointwise_bessel.cl\"\n";
@@ -244,7 +245,7 @@ static const char *c_identifier(tile *t, const char *name) {
     return tile_format(t, "%s%s_kernel", copy[0] >= '0' && copy[0] <= '9' ? "_" : "", copy);
 }
 
-/* A type that the target lacks is an error at the operation that has it. */
+/* Reports an error at an operation whose type the target lacks. */
 static void check_types(tile *t, const region *r) {
     for (const block *b = r->first; b; b = b->next)
         for (const op *o = b->first; o; o = o->next) {
@@ -261,7 +262,7 @@ int tile_lanes(const tile *t) {
                             : (t->options->num_warps ? t->options->num_warps : 4) * t->target.lanes;
 }
 
-/* Emits the kernel's body and what goes before it. */
+/* Emits the kernel's body and the declarations before it. */
 static emitter *emit_kernel(tile *t, bool is_trial, buffer *fields, buffer *roots) {
     emitter *e = NEW(t, emitter);
     op *kernel = t->kernel;
@@ -281,7 +282,7 @@ static emitter *emit_kernel(tile *t, bool is_trial, buffer *fields, buffer *root
     return e;
 }
 
-/* Do lanes wait for each other? */
+/* Do lanes synchronize? */
 static bool lanes_synchronize(const emitter *e) {
     const char *body = e->scopes[0].text.size ? e->scopes[0].text.data : "";
     return strstr(body, "barrier(") || strstr(body, "sub_group_") || strstr(body, "tile_warp_");
@@ -327,7 +328,7 @@ void tile_emit(tile *t) {
     if (t->target.is_cpu) text_add(out, "#define TILE_RECONVERGE sub_group_barrier(0)\n");
     if (meet) text_add(out, "#define TILE_LANES_SYNCHRONIZE\n");
     text_add(out,
-             t->target.has_inline_ptx /* whose compiler would divide; only processors cut launches */
+             t->target.has_inline_ptx /* its compiler would divide; only CPUs split launches */
                  ? "#define XPU_GROUP(d) get_group_id(d)\n\n"
                  : "#define XPU_GROUP(d) (get_group_id(d) + get_global_offset(d) / get_local_size(d))\n\n");
     if (library.size) text_append(out, library.data, library.size);
@@ -338,7 +339,7 @@ void tile_emit(tile *t) {
     text_addf(out, "__attribute__((reqd_work_group_size(%d, 1, 1)))\n", e->lanes);
     text_addf(out, "__kernel void %s(const params p) {\n", name);
     if (e->locals.size) text_append(out, e->locals.data, e->locals.size);
-    /* On processors the subgroup's own: known to be 0 ... 15, it makes masks of lanes constants. */
+    /* On CPUs the subgroup's local ID: its known range 0 ... 15 turns lane masks into constants. */
     text_addf(out, "    const int lane = (int)%s;\n",
               t->target.is_cpu ? "get_sub_group_local_id()" : "get_local_id(0)");
     if (t->joined > 1) text_addf(out, "    if (XPU_GROUP(0) %% %d) return;\n", t->joined);

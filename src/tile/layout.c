@@ -11,7 +11,8 @@
 
 #include "tile/emit.h"
 
-/* Costs in quarters of a simple operation; what costs more than WORTH_HOLDING isn't computed twice. */
+/* Costs in quarters of a simple operation. A value that costs more than WORTH_HOLDING is not computed twice.
+ */
 enum {
     COST_INDEX = 1,
     COST_SIMPLE = 4,
@@ -26,8 +27,8 @@ typedef struct use_site {
     int level; /* memory_epoch and level of the root */
     int epoch;
     int loops; /* depth of loops around it */
-    int stamp; /* of the root: even, and one more where elements have been moved */
-    int id;    /* the operation's number */
+    int stamp; /* the root's, even; plus 1 after elements change coordinates */
+    int id;    /* position of the operation */
     const block *block;
     op *write; /* the root, if it writes to memory that the kernel reads */
 } use_site;
@@ -35,8 +36,8 @@ typedef struct use_site {
 typedef struct layout {
     tile *t;
     int next_id, epoch, memory_epoch, stamp, pass;
-    bool again, joins; /* of tile_iterate_layout */
-    bool reads_any;    /* from a pointer that is no argument's */
+    bool again, joins; /* state of tile_iterate_layout */
+    bool reads_any;    /* the kernel reads through a pointer that does not derive from an argument */
 } layout;
 
 bool is_small_reduce(const op *o) {
@@ -195,13 +196,13 @@ int64_t stride_of(value *v, int dim) {
     }
 }
 
-/* --- which dimension lies on the lanes --- */
+/* --- the dimension that is mapped to the lanes --- */
 
-/* Per shape: preferences of the loads and stores for each dimension. */
+/* For each shape: how many loads and stores prefer each dimension. */
 typedef struct preferences {
-    const type *shape; /* of i1: stands for all element types */
+    const type *shape; /* with element type i1, for all element types */
     int64_t count[MAX_RANK];
-    bool is_fixed; /* a dot wants the last dimension */
+    bool is_fixed; /* a dot requires the last dimension */
     struct preferences *next;
 } preferences;
 
@@ -258,7 +259,7 @@ static void prefer(tile *t, const region *r, int weight) {
         }
 }
 
-/* --- what is materialized --- */
+/* --- which values are materialized --- */
 
 bool is_scalar(const value *v) { return v->type->count == 1 || v->type->is_descriptor; }
 
@@ -345,7 +346,7 @@ static bool is_transposed(tile *t, value *v) {
     return stride != 0 && stride != 1;
 }
 
-/* --- what is read and written --- */
+/* --- memory that is read and written --- */
 
 /* The pointer from which `v` goes on; an argument of the kernel, the table from which a pointer was loaded,
  * or what can't be followed any further. */
