@@ -1,7 +1,9 @@
 // The process group backend "xccl": collectives of xpu tensors.
 //
 // The transport is another backend for CPU tensors (Gloo, MPI). On host devices it works on the tensors' own
-// memory. For other devices tensors are copied to pinned memory and back, on a separate stream.
+// memory. For other devices tensors are copied to pinned memory and back, on a separate stream. The process
+// group owns the backend, which owns the transport. Any thread may call, but all ranks must issue collectives
+// in the same order. Failures throw c10::DistBackendError; after one, the group refuses further calls.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -32,10 +34,10 @@ class Recording;
 class SharedMemory;
 class Waiter;
 
-// The dtypes that the transport, Gloo, knows. Others it can move, as bytes.
+// Does the transport (Gloo) support the dtype? Others can only be moved, as bytes.
 bool is_transportable(c10::ScalarType type);
 
-// A copy that is due when the transport is done.
+// A copy to make when the transport is done.
 struct Return {
     at::Tensor to, from;
 };
@@ -46,17 +48,17 @@ struct Passing {
     TensorLists gathered = {};
 };
 
-// What a process group is asked for: c10d's options, of which the timeout counts for the transport, too.
+// Options of a process group: c10d's; the timeout also applies to the transport.
 struct CollectiveOptions : c10d::Backend::Options {
     explicit CollectiveOptions(bool is_high_priority_stream = false)
         : Options("xccl"), is_high_priority_stream(is_high_priority_stream) {}
 
-    bool is_high_priority_stream; // taken and not used
+    bool is_high_priority_stream; // accepted, but not used
 };
 
 class CollectiveBackend final : public c10d::Backend {
   public:
-    // Connects the ranks of a new group, one of them, over a store of their own.
+    // Connects this rank to the others of a new group, through their own store.
     using Connect = std::function<c10::intrusive_ptr<c10d::Backend>(
         const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
         const c10::intrusive_ptr<CollectiveOptions> &options)>;
@@ -64,7 +66,7 @@ class CollectiveBackend final : public c10d::Backend {
     CollectiveBackend(c10::intrusive_ptr<c10d::Backend> transport, c10::intrusive_ptr<c10d::Store> store,
                       c10::intrusive_ptr<CollectiveOptions> options, Connect connect);
     ~CollectiveBackend() override;
-    void release_resources() override; // nobody has it any more
+    void release_resources() override; // called when no strong reference is left
 
     const std::string getBackendName() const override { return takes_cpu_ ? "mpi" : "xccl"; }
     c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
@@ -74,15 +76,16 @@ class CollectiveBackend final : public c10d::Backend {
         transport_->setTimeout(timeout);
         set_memory_timeout(timeout);
     }
-    // Gloo itself can split, too, but reads past the end of its list of ranks where that is empty.
+    // Does not use Gloo's own split, which reads past the end of an empty list of ranks.
     bool supportsSplitting() const override { return true; }
-    // The backend of a group of `ranks` of this one; null where this rank isn't among them.
+    // The backend of a subgroup of `ranks`; null if this rank is not in it.
     c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store> &store,
                                             const std::vector<int> &ranks,
                                             const c10::intrusive_ptr<Options> &options) override;
     bool supportsShrinking() const override { return true; }
-    // The backend of the ranks that are not excluded, which all call it, with the group's own store; the
-    // others may have ended. There is nothing to end first (`flags`): the group may have failed.
+    // The backend of the ranks that are not excluded; all of them must call it, with the group's store.
+    // Excluded ranks may have ended. `flags` is ignored: the group may have failed, so there is nothing to
+    // shut down first.
     c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t> &excluded, int flags,
                                              const c10::intrusive_ptr<Options> &options) override;
     void setSequenceNumberForGroup() override { transport_->setSequenceNumberForGroup(); }
@@ -95,24 +98,24 @@ class CollectiveBackend final : public c10d::Backend {
     void abort() override;
     void shutdown() override;
     bool is_busy(bool with_messages = true); // those are over when someone waits for them
-    // For a process that ends: whether collectives of its own are under way, which go on by themselves.
+    // Called at process exit: does this process have collectives in progress?
     static bool any_is_busy();
-    // Gives up all that is under way, and asks no other rank about it.
+    // Fails everything in progress without asking the other ranks.
     static void leave_all();
-    // How many bytes of collectives this rank has sent through memory that it shares with others of its host.
+    // Bytes that this rank's collectives have sent through shared memory.
     uint64_t bytes_through_memory() const;
-    // Ends all that is under way with an error, and refuses what comes.
+    // Fails everything in progress, and all later calls.
     void give_up(const std::string &reason, bool explains = true);
-    // Some ranks may begin a collective of the transport's that others don't: whose next one would be taken
-    // for it. From now on every call fails.
+    // Ranks are out of step: some may have begun a transport collective that others have not, and would match
+    // it with the next one. Fails all later calls.
     void end_out_of_step(const std::string &why);
-    // What is said of a collective that failed: by the first its reason and what the other ranks are at.
-    // `is_known`: that is what doesn't fit.
+    // The error text of a failed collective. The first failure includes what the other ranks are doing.
+    // `is_known`: the reason is a mismatch.
     std::string explain(const CollectiveWork &work, const std::string &reason, bool is_known = false);
-    // What has failed is not over for the transport, which may still write to its memory.
+    // Keeps a failed exchange alive, because the transport may still write to its memory.
     void keep(WorkPtr exchange);
 
-    // What is given between these two becomes one work; each is issued as it comes.
+    // Calls between these two form one work; each is issued immediately.
     bool supportsCoalescing() const override { return true; }
     void startCoalescing() override;
     WorkPtr endCoalescing() override;
@@ -151,31 +154,31 @@ class CollectiveBackend final : public c10d::Backend {
     const c10::intrusive_ptr<c10d::Store> store_;
     const c10::intrusive_ptr<CollectiveOptions> options_;
     const Connect connect_;
-    const pid_t process_; // a child of it has neither the transport's threads nor a store of its own
-    // TORCH_XCCL_NAN_CHECK, TORCH_NCCL_NAN_CHECK: what holds NaN is refused, on all ranks.
+    const pid_t process_; // a forked child has neither the transport's threads nor its own store connection
+    // TORCH_XCCL_NAN_CHECK, TORCH_NCCL_NAN_CHECK: inputs with NaN are refused on all ranks.
     const bool refuses_nan_;
     const bool takes_cpu_; // tensors of the CPU, too: MPI's transport is no backend by itself
-    const std::shared_ptr<SharedMemory> memory_; // null: everything is the transport's
+    const std::shared_ptr<SharedMemory> memory_; // null: everything uses the transport
     std::mutex lock_;                            // guards what follows
     std::map<c10::DeviceIndex, c10::Stream> copying_;
     bool is_coalescing_ = false;
     std::vector<WorkPtr> coalesced_;
     struct Replayed {
-        bool is_send; // which a replay doesn't wait for
+        bool is_send; // a replay does not wait for it
         std::function<WorkPtr()> begin;
     };
-    std::vector<Replayed> replayed_; // sends and receptions that were coalesced in a capture
+    std::vector<Replayed> replayed_; // sends and receives that were coalesced in a capture
     c10::DeviceIndex replayed_on_ = -1;
     uint64_t issued_ = 0;                    // collectives
     uint64_t sent_off_ = 0, operations_ = 0; // sends and receptions, those that go together once; all
     std::shared_ptr<Recording> together_;    // of sends and receptions that are coalesced
     size_t works_together_ = 0;
     std::vector<c10::weak_intrusive_ptr<CollectiveWork>> under_way_;
-    std::string given_up_;                                                                  // why, if so
+    std::string given_up_; // reason, if the group has failed
     c10::weak_intrusive_ptr<c10d::Backend> split_off_{c10::intrusive_ptr<c10d::Backend>()}; // last
     std::string split_off_name_;
     bool is_listed_ = false;
-    at::Tensor scratch_;                             // bytes; undefined while a call has them
+    at::Tensor scratch_;                             // receive buffer; undefined while a call uses it
     const std::unique_ptr<Waiter> waiter_, starter_; // for exchanges that are over, and that may begin
     std::vector<WorkPtr> kept_;
 
@@ -199,11 +202,11 @@ class CollectiveBackend final : public c10d::Backend {
     void agree(CollectiveWork &work, const Exchange &said);
     std::vector<uint64_t> global_ranks() const;
     RecordedGroup recorded_group() const;
-    // Enters the call into the flight recorder, if there is one.
+    // Adds the call to the flight recorder, if it is enabled.
     std::shared_ptr<Recording> record_call(const Collective &collective, const CollectiveWork &work,
                                            const TensorLists &inputs, const TensorLists &outputs);
-    // Each rank gets its list of `given`, and this one's are put into `taken`, or each result is the
-    // reduction of what all ranks give for it.
+    // Sends each rank its list of `given`. Received tensors go to `taken`, or each result is the reduction of
+    // the tensors that all ranks send for it.
     WorkPtr pass_straight(const TensorLists &given, const TensorLists &taken, Transfer &transfer,
                           std::chrono::milliseconds timeout);
     WorkPtr reduce_straight(const TensorLists &given, const Tensors &results, const c10d::ReduceOp &reduction,
@@ -219,7 +222,7 @@ class CollectiveBackend final : public c10d::Backend {
     bool goes_whole(const at::Tensor &whole) const;
     void set_memory_timeout(std::chrono::milliseconds timeout);
     c10::intrusive_ptr<ExchangeWork> begin(Exchange what);
-    // What `call` returns. If it throws before anything has begun, the other ranks get that as their error.
+    // Calls `call`. If it throws before a collective has begun, the error is announced to the other ranks.
     WorkPtr or_refuse(const char *title, const std::function<WorkPtr()> &call);
     void refuse(const char *title, const std::string &why);
     WorkPtr scatter_whole(c10d::OpType type, const char *title, const Tensors &outputs, const Tensors &inputs,
@@ -230,12 +233,12 @@ class CollectiveBackend final : public c10d::Backend {
                          int64_t root) const;
 
     c10::Stream copying_stream(c10::Device device);
-    // Maps the tensors to the CPU, has `issue(inputs, outputs, transfer)` call the transport, and takes care
-    // of the rest. What is to be done when the transport is done may be added to `transfer`.
+    // Maps the tensors to the CPU, calls `issue(inputs, outputs, transfer)` to use the transport, and handles
+    // everything else. `issue` may add steps to `transfer` that run when the transport is done.
     using Issue = std::function<WorkPtr(TensorLists &, TensorLists &, Transfer &)>;
     WorkPtr run(const Collective &collective, const TensorLists &inputs, const TensorLists &outputs,
                 const Issue &issue);
-    // In a capture: lets the graph do the same, whole, in each replay.
+    // In a capture: makes the graph repeat the whole call in each replay.
     WorkPtr record(const Collective &collective, c10::Device where, const TensorLists &inputs,
                    const TensorLists &outputs, const Issue &issue);
 };

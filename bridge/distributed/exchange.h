@@ -22,65 +22,66 @@ namespace openxpu {
 
 constexpr int everyone = -1, nobody = -2, anyone = -3; // or one rank
 
-// What goes to each other rank and comes from each. In a send or a reception, which has a tag, there is one
-// list, for the only partner.
+// What this rank sends to and receives from each other rank. A send or receive has a tag and a single list,
+// for its only partner.
 struct Exchange {
-    std::vector<Tensors> given, taken; // for each rank, contiguous; the own place is not used. May be empty
-    // What goes when `arrived` has made it, index by index and byte by byte, or it has been taken, and what
-    // comes of others' then: as above, where `passed` has no more indices than `given` or `taken`.
+    std::vector<Tensors> given, taken; // per rank, contiguous; the own entry is not used. May be empty
+    // Second phase: data produced by `arrived` (or received) that this rank forwards, and what it receives
+    // from others in that phase. `passed` has no more indices than `given` or `taken`.
     std::vector<Tensors> passed = {}, gathered = {};
-    size_t ahead = SIZE_MAX;        // of `taken` the tensor so many indices later may have the same memory
-    bool arrives_after_sent = true; // `arrived` writes to what is given
-    uint64_t number = 0;          // of the collective in its group, or the message of that tag, on all alike
-    std::string what;             // in words
-    std::string alike;            // the same on all ranks, too, but of sends and receptions
-    bool announces_sizes = false; // of all pairs, to all, up to 64 ranks: each finds what doesn't fit
-    bool refuses = false;         // to take part; `what` says why
+    size_t ahead = SIZE_MAX;        // tensors of `taken` that are this many indices apart may share memory
+    bool arrives_after_sent = true; // `arrived` overwrites `given`
+    uint64_t number = 0; // of the collective in its group, or of the message with its tag; equal on all ranks
+    std::string what;    // description for error texts
+    std::string alike;   // must be equal on all ranks, except for sends and receives
+    bool announces_sizes =
+        false;            // announces all byte counts to all (up to 64 ranks), so that each finds mismatches
+    bool refuses = false; // this rank rejects the collective; `what` says why
     int to = everyone, from = everyone;
-    std::optional<int> tag = std::nullopt; // of a send or a reception
-    bool is_late = false; // of a reception: its number isn't known, so what is large comes when that is
-    std::chrono::milliseconds timeout = c10d::kUnsetTimeout; // then the transport's
-    // Waits till what is given is there, on its way from a device: then it begins when `start` is called.
+    std::optional<int> tag = std::nullopt; // of a send or receive
+    bool is_late = false; // a receive whose number is not known yet; large data is received after the header
+    std::chrono::milliseconds timeout = c10d::kUnsetTimeout; // unset: the transport's
+    // Waits until `given` has been copied from a device. If set, the exchange begins in `start`.
     std::function<void()> ready = {};
-    // Called by who waits, in order, when these bytes of all ranks' tensors of one index have come and gone.
-    // What came through memory lies there till this returns, and isn't taken elsewhere.
+    // Called by the waiting thread, in order, when these bytes of one index have been received from all ranks
+    // and sent to them. Data in shared memory stays there until this returns and is not copied elsewhere.
     struct Arrival {
-        size_t index, from = 0, bytes = SIZE_MAX; // of the tensor, or all of it
-        std::vector<const void *> in_memory = {}; // for each rank; null: what is taken. Or none
+        size_t index, from = 0, bytes = SIZE_MAX; // range in the tensor; by default all of it
+        std::vector<const void *> in_memory = {}; // per rank; null: the data is in `taken`. May be empty
         bool alone = false;
     };
     std::function<void(const Arrival &arrival)> arrived = {};
-    // What each rank gives to all others through memory where all can, in place of all of the above: who
-    // then has all of it waits only once. Of the same size on all, and no more than a ring has room for.
+    // If all ranks can use shared memory, each sends this to all others instead of the lists above, which
+    // needs only one wait. It has the same size on all ranks and fits into a ring.
     at::Tensor whole = {};
     std::function<void(const Arrival &arrival)> whole_arrived = {};
 };
 
-// Tags from here on are the exchanges'; sends and receptions of programs have the ones below.
+// Tags from here on belong to exchanges; a program's sends and receives use lower ones.
 constexpr int first_exchange_tag = 1 << 28;
 
-// Tensors of up to so many bytes go with the first message, in a group of so many ranks.
+// Tensors of up to this many bytes are part of the header message, in a group of `ranks` ranks.
 size_t max_inline_bytes(int ranks);
-// Of how many bytes that message is at most.
+// The maximum size of a header message.
 size_t max_header_bytes(int ranks);
 
-// One under way; it begins at once, or has to be started. The work has no future: who calls `wait` lets
-// `abort` end that. Until it is over it must be kept: messages come into its memory.
+// An exchange in progress; it begins immediately, or in `start`. It has no future; `abort` ends a `wait`. The
+// caller must keep it until it is over, because messages arrive in its memory.
 class ExchangeWork final : public c10d::Work {
   public:
     ExchangeWork(c10::intrusive_ptr<c10d::Backend> transport, Exchange what,
                  std::shared_ptr<SharedMemory> memory = nullptr);
 
-    // Begins it when what it gives is ready, once; what goes wrong is said by `finish`. Those whose messages
-    // have the same tag are started in one order by all ranks.
+    // Begins it when its data is ready; called once. Errors are reported by `finish`. All ranks must start
+    // exchanges with the same tag in the same order.
     void start();
     bool is_to_start() const { return static_cast<bool>(what_.ready); }
-    // Waits for what the others say they do. What doesn't fit together, or nothing, also where it was
+    // Waits for the headers of the other ranks. Returns the mismatch; "" if there is none, or if it was
     // aborted.
     std::string mismatch_text(std::chrono::milliseconds timeout);
-    // What doesn't fit in what has come by now, when Gloo has failed: nothing more comes then.
+    // The mismatch in the headers received so far; used after Gloo has failed and nothing more arrives.
     std::string known_mismatch() const;
-    // Waits for all messages, once. False: aborted. Throws where something doesn't fit. `alone`: for
+    // Waits for all messages; called once. False if aborted; throws on a mismatch. `alone` is passed to
     // `arrived`.
     bool finish(std::chrono::milliseconds timeout, bool alone);
     bool wait(std::chrono::milliseconds timeout) override { return finish(timeout, false); }
@@ -94,11 +95,11 @@ class ExchangeWork final : public c10d::Work {
   private:
     struct Header;
     using Works = std::vector<WorkPtr>;
-    // A list that goes through a ring, to or from one rank.
+    // The progress of a list that uses a ring, to or from one rank.
     struct Stream {
-        int ring = -1;              // none: it is the transport's
+        int ring = -1;              // -1: the list uses the transport
         bool isnt_known = false;    // which, before the header has been received_header
-        size_t index = 0, from = 0; // what is next
+        size_t index = 0, from = 0; // next byte to copy
     };
     const int size_;
     const c10::intrusive_ptr<c10d::Backend> transport_;
@@ -106,21 +107,22 @@ class ExchangeWork final : public c10d::Work {
     const std::shared_ptr<SharedMemory> memory_; // null: none
     std::vector<Stream> giving_, passing_;       // for each rank
     std::vector<Stream> taking_, gathering_;
-    std::vector<Stream> wholes_, whole_of_;                         // to and from each rank
-    std::vector<Tensors> whole_lists_;                              // for them
-    bool offers_whole_ = false;                                     // as all others have to
-    std::vector<SharedMemory::Route> routes_;                       // of the first message, to each rank
-    std::vector<char> must_post_, must_receive_, has_received_;     // through memory, to and from each rank
-    std::vector<std::pair<at::Tensor, WorkPtr>> duplicate_headers_; // what came by the transport, too
-    size_t made_index_ = 0, made_bytes_ = 0;                        // so far `arrived` has come
-    at::Tensor sent_headers_, received_headers_;                    // headers, of each rank
-    Works header_sends_, header_receives_;                          // of headers, for each rank; null: none
-    std::vector<Works> sends_, receives_;                           // of tensors, for each index
-    std::vector<Works> passes_, gathers_;                           // of what goes then
-    std::mutex beginning_;                                          // guards changes of them
-    std::exception_ptr failure_;               // of its beginning; guarded by beginning_, too
-    c10::intrusive_ptr<ExchangeWork> refusal_; // which tells that the others
-    std::condition_variable begun_;            // or aborted
+    std::vector<Stream> wholes_, whole_of_;                     // to and from each rank
+    std::vector<Tensors> whole_lists_;                          // for them
+    bool offers_whole_ = false;                                 // as all others have to
+    std::vector<SharedMemory::Route> routes_;                   // of the first message, to each rank
+    std::vector<char> must_post_, must_receive_, has_received_; // through memory, to and from each rank
+    std::vector<std::pair<at::Tensor, WorkPtr>>
+        duplicate_headers_;                      // headers that also came through the transport
+    size_t made_index_ = 0, made_bytes_ = 0;     // progress of `arrived`
+    at::Tensor sent_headers_, received_headers_; // headers, of each rank
+    Works header_sends_, header_receives_;       // of headers, for each rank; null: none
+    std::vector<Works> sends_, receives_;        // of tensors, for each index
+    std::vector<Works> passes_, gathers_;        // of what goes then
+    std::mutex beginning_;                       // guards changes of them
+    std::exception_ptr failure_;                 // of its beginning; guarded by beginning_, too
+    c10::intrusive_ptr<ExchangeWork> refusal_;   // which tells that the others
+    std::condition_variable begun_;              // or aborted
     std::atomic<bool> has_begun_ = false, is_aborted_ = false;
     std::mutex header_lock_; // guards what follows
     std::optional<std::string> mismatch_;
@@ -137,11 +139,11 @@ class ExchangeWork final : public c10d::Work {
     size_t bytes_of(const std::vector<Tensors> &lists, int other) const;
     Header received_header(size_t row) const;
     bool has_received_header(size_t row) const;
-    // Calls `begin` with each of the ranks, the next one first.
+    // Calls `begin` with each of the ranks, starting with the one after this rank.
     template <typename Begin> void turn(int which, Begin &&begin) const;
     void begin(std::vector<Works> &works, size_t index, bool sends, const at::Tensor &tensor, int other,
                int tag);
-    // Those tensors of that index which aren't in the first message.
+    // The tensors of that index that are not part of the header message.
     void begin_all(std::vector<Works> &works, size_t index, bool sends, const std::vector<Tensors> &lists,
                    int which, uint64_t number, bool is_later);
     bool wait_for(const Works &works, std::chrono::milliseconds timeout) const;
@@ -152,7 +154,7 @@ class ExchangeWork final : public c10d::Work {
     // nothing.
     std::optional<bool> settle(std::chrono::milliseconds timeout);
     bool arrive_whole(std::chrono::milliseconds timeout, bool alone);
-    // Has so many bytes arrive that come from these ranks through memory, piece by piece.
+    // Processes arriving data from these ranks through shared memory, chunk by chunk.
     template <typename IsGiven>
     bool arrive_in_pieces(Exchange::Arrival arrival, size_t all, const std::vector<int> &near,
                           std::vector<Stream> &streams, std::chrono::milliseconds timeout,
@@ -160,11 +162,11 @@ class ExchangeWork final : public c10d::Work {
     void release_rings();
     bool is_all_over() const; // what goes through memory
     bool end_messages(std::chrono::milliseconds timeout);
-    // Has all bytes of an index arrive. False: aborted.
+    // Processes all bytes of an index. False if aborted.
     bool arrive(size_t index, std::chrono::milliseconds timeout, bool alone);
     // What has been done with the stream when it has come to that byte of that index.
     static bool is_past(const Stream &stream, const Tensors &list, size_t index, size_t bytes);
-    // Copies what can be copied, to where there is room and from where something is. False: nothing.
+    // Copies to and from rings as far as possible. False if nothing could be copied.
     bool push(int other, Stream &stream, const Tensors &list, bool is_made);
     bool pull(int other, Stream &stream, const Tensors &list);
     bool post(int other);
@@ -173,9 +175,9 @@ class ExchangeWork final : public c10d::Work {
     bool advance();
     // Does that until there is something. False: aborted.
     template <typename Is> bool advance_until(std::chrono::milliseconds timeout, Is &&is);
-    // What is left to be sent to and taken from a rank.
+    // Data that remains to be sent to and received from a rank.
     bool is_left(int other) const;
-    // Why nothing more comes or goes; nothing where it may.
+    // The reason why a transfer cannot continue; "" if it can.
     std::string stuck(bool is_late) const;
     int tag_of(uint64_t number, size_t bytes, bool is_later) const;
     void put(int other);
@@ -184,10 +186,10 @@ class ExchangeWork final : public c10d::Work {
     std::string compare_all() const;
 };
 
-// Writes the reduction of `parts`, CPU tensors of one size and dtype, divided by `divisor`, into `result`,
-// which may be one of them: in their order, so all ranks get the same bits. Halves are added in fp32 and
-// rounded once. With `alone` PyTorch's other threads are left alone, which would make a second team beside
-// the one of the thread that computes.
+// Reduces `parts` (CPU tensors of one size and dtype), divides by `divisor`, and writes to `result`, which
+// may be one of them. The order is fixed, so all ranks get the same bits. Half-precision values are added in
+// fp32 and rounded once. `alone`: do not use PyTorch's thread pool, which would start a second pool beside
+// that of the computing thread.
 void reduce(c10d::ReduceOp::RedOpType reduction, const Tensors &parts, at::Tensor result, int divisor,
             bool alone);
 

@@ -19,11 +19,11 @@ namespace openxpu {
 
 class SharedMemory {
   public:
-    // What a rank tells another one.
+    // What a rank announces to another one.
     struct Announcement {
         segment_name name{};
-        // From which collective on, by its number, this rank takes what comes through memory, sends its
-        // first messages so, whatever else it does, and takes those of the other rank from there alone.
+        // Numbers of the first collectives from which this rank receives through shared memory, sends its
+        // headers through it, and reads the other rank's headers there only.
         uint64_t takes_from = UINT64_MAX, inbox_from = UINT64_MAX, relies_from = UINT64_MAX;
     };
 
@@ -32,36 +32,36 @@ class SharedMemory {
     SharedMemory(const SharedMemory &) = delete;
     SharedMemory &operator=(const SharedMemory &) = delete;
 
-    // OPENXPU_SHARED_MEMORY isn't 0.
+    // False if OPENXPU_SHARED_MEMORY is 0.
     static bool is_wanted();
 
-    // A collective begins; what is said by it comes after this.
+    // Called when a collective begins, before its headers are written.
     void begin(uint64_t number, bool has_large);
     Announcement say(int other);
     void hear(int other, const Announcement &said);
-    // Whether that rank may send what belongs to the collective through a ring: it says so.
+    // May that rank send the collective's data through a ring? Its header says if it does.
     bool may_come(int other, uint64_t number);
-    // How the first message to that rank goes: by the transport, through memory, or both ways.
+    // The route of the header to that rank: transport, shared memory, or both.
     enum Route { by_transport, both_ways, by_memory };
     Route route_to(int other, uint64_t number);
-    uint64_t inbox_from(int other); // the first of them that isn't the transport's alone
-    // Whether that rank's comes through memory, and is looked for there alone.
+    uint64_t inbox_from(int other); // first collective whose header does not use the transport alone
+    // Does that rank's header come through shared memory only?
     bool relies_on(int other, uint64_t number);
-    // No mail of that number is wanted any more, nor one before it.
+    // Releases the inbox messages up to that number.
     void discard_inbox(uint64_t number);
-    // A ring to that rank for one list of that collective; -1: the list is the transport's. Only who has sent
-    // all of it gives the ring back: what is left of another one could be taken for the next.
+    // Reserves a ring to that rank for one list of the collective; -1: use the transport. Return the ring
+    // only after all data has been sent: leftovers of an incomplete list could be mistaken for the next one.
     int lease(int other, uint64_t number);
     void give_back(int other, int ring);
 
-    // Once there is a ring to or from a rank.
+    // Valid once there is a ring to or from a rank.
     segment *own() const { return own_; }
     segment *of(int other) const { return peers_[static_cast<size_t>(other)].mapped; }
     size_t slot_bytes() const { return segment_slot_bytes(static_cast<uint32_t>(peers_.size())); }
 
-    // Wakes those that wait here.
+    // Wakes all waiting threads.
     void wake();
-    // Tells the others that nothing more comes.
+    // Tells the other ranks that this rank has left.
     void leave();
 
     void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
