@@ -82,8 +82,8 @@ static void emit_params(emitter *e, const op *kernel, buffer *fields, buffer *ro
 
 /* --- assertions --- */
 
-/* "file:line:column" of a location, which may be an alias ("#loc1"), or have a name and then one; NULL if it
- * has no place. */
+/* Returns "file:line:column" of a location, NULL if it has none. The location may be an alias ("#loc1"), or a
+ * name followed by a location. */
 static const char *place_of(tile *t, const char *loc) {
     for (int steps = 0; loc && steps < 16; steps++) {
         loc += strcspn(loc, "\"#\n");
@@ -182,8 +182,8 @@ static void add_with_files(tile *t, buffer *out, const char *from, size_t size) 
     }
 }
 
-/* Appends a piece of the library, after those that it names itself. A piece begins with a line
- * "//! name other other"; the others are pieces that it needs. */
+/* Appends a section of the library after the sections that it needs. A section begins with a line
+ * "//! name other other", where the others are the sections that it needs. */
 static void add_piece(emitter *e, const char *name, buffer *out, buffer *done, int depth) {
     const char *mark = tile_format(e->t, "\n%s\n", name);
     if (done->size && strstr(done->data, mark)) return;
@@ -232,8 +232,8 @@ static void add_special(const emitter *e, text *out) {
     text_add(out, "#undef R\n#undef K\n#undef PI\n#undef WIDE\n\n");
 }
 
-/* The kernel's name in C. A Python function may be called `kernel`, `half`, `dot` or like any other word of
- * OpenCL C: only names that no such word can be are left as they are. */
+/* The kernel's name in C. The name of a Python function may be a keyword or built-in of OpenCL C, such as
+ * `kernel`, `half` or `dot`; names that cannot be one are kept unchanged. */
 static const char *c_identifier(tile *t, const char *name) {
     char *copy = tile_strndup(t, name, strlen(name));
     for (char *c = copy; *c; c++)

@@ -2,9 +2,9 @@
 // starts a function and lists the functions that it needs.
 
 //! TILE_ASSERT
-// If an assertion fails in any lane, the program reports it and ends. Lanes that synchronize must end together. On
-// a GPU they share two flags that alternate between assertions: a lane at the next assertion has passed the barrier
-// after which all lanes read the flag of the one before the previous.
+// If an assertion fails in any lane, the program reports it and ends. Lanes that synchronize must end together. On a
+// GPU they share two flags, which alternate between assertions: a lane reuses a flag only after a barrier that all
+// lanes reach after they have read it.
 #include "fault.h"
 #define TILE_FAIL(number) \
     fault_report((struct fault_watch){p.faults, p.asserts}, ~(number), (int)XPU_GROUP(0), \

@@ -1,6 +1,6 @@
-"""Kernels that Inductor and users wrote, on random data: what the CPU device computes and what the interpreter does.
+"""Kernels from Inductor and users, on random data: the CPU device compared with the interpreter.
 
-A sample of the 1,007 modules of the corpus; all of them with ``OPENXPU_TEST_ALL=1``.
+Runs a sample of the 1,007 modules of the corpus; all of them with ``OPENXPU_TEST_ALL=1``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ DTYPES = {
     "i32": np.int32,
     "i64": np.int64,
 }
-ALWAYS = "ind_misc_td__triton_red_fused_sum_var_2-72f91459"  # has loops in a loop over what is kept in memory
-TOLERANCE = {"f32": 3e-4, "f64": 1e-9, "f16": 1e-2, "bf16": 3e-2}  # sums of up to 2^16 numbers around 1
+ALWAYS = "ind_misc_td__triton_red_fused_sum_var_2-72f91459"  # has nested loops over materialized values
+TOLERANCE = {"f32": 3e-4, "f64": 1e-9, "f16": 1e-2, "bf16": 3e-2}  # sums of up to 2^16 values around 1
 
 
 def load(name: str) -> ModuleType:
@@ -37,7 +37,7 @@ def load(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     import sys
 
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module
 
@@ -54,7 +54,7 @@ def corpus() -> dict[str, str]:
 
 
 def arguments(text: str) -> list[tuple[str | None, np.ndarray | int | float]]:
-    """Return each parameter's element (None for a number) and random data that make sense as indices too."""
+    """Return each parameter's element (None for a scalar) and random data that are also valid indices."""
     random, count = np.random.default_rng(1), 1 << 20
     signature = re.search(r"tt\.func public @\w+\((.*?)\)(?: attributes.*?)? \{\n", text, re.DOTALL)[1]
     out: list[tuple[str | None, np.ndarray | int | float]] = []
@@ -83,7 +83,7 @@ def test_values(name):
     data = arguments(text)
     if re.search(
         r'"tt\.reduce"\(%\w+, %\w+, %\w+\)', text
-    ):  # of means by weights, which are divided by their sums
+    ):  # weighted means divide by the sum of the weights
         data = [(e, np.abs(v) if e in ("f32", "f64", "f16") else v) for e, v in data]
     grid = (2, 2, 1) if "get_program_id y" in text else (3, 1, 1)
     wanted = [v.copy() if e else v for e, v in data]
@@ -91,7 +91,7 @@ def test_values(name):
     try:
         interpret.interpret(text, grid, wanted)
     except (interpret.Unsupported, IndexError) as error:
-        # not for random data (indices outside of a buffer), or covered by test_kernels.py: it must still compile
+        # unsuitable for random data (indices out of bounds), or covered by test_kernels.py; must still compile
         if "inline_asm" in text:
             with pytest.raises(run._tile.CompileError, match="inline assembly"):
                 run._tile.compile_module(text.encode())
@@ -101,7 +101,7 @@ def test_values(name):
     try:
         kernel = run.Kernel(text)
     except run._tile.CompileError as error:
-        assert "local memory" in str(error)  # an autotuner's configuration that is too large for the device
+        assert "local memory" in str(error)  # an autotuner configuration too large for the device
         return
     kernel(grid, *actual)
     for index, (element, _) in enumerate(data):
@@ -119,7 +119,7 @@ def test_values(name):
 
 
 def hidden(kernel: str) -> list[str]:
-    """Return names of a kernel's C that are declared where an outer scope has them, too."""
+    """Return names in a kernel's C that shadow a name of an outer scope."""
     declared = re.compile(
         r"(?:for \()?(?:const |volatile |__\w+ )*[a-z]\w*(?: \*const)? \*?([a-z]\w*)(?:\[.*?\])*(?: =|;)"
     )
@@ -134,7 +134,7 @@ def hidden(kernel: str) -> list[str]:
             scopes.append(set())
         if (
             name and name[1] != "lane" and " = ahead" not in line
-        ):  # the same number; an iteration ahead, on purpose
+        ):  # intended: the same value one iteration ahead
             found += [name[1]] if any(name[1] in scope for scope in scopes) else []
             scopes[-1].add(name[1])
     return found
@@ -160,7 +160,7 @@ def test_handmade(path, target):
     text = path.read_text()
     data = arguments(text)
     wanted = [v.copy() if e else v for e, v in data]
-    programs = 3 if "get_program_id" in text else 1  # those that all do the same may disturb each other
+    programs = 3 if "get_program_id" in text else 1  # identical programs may interfere
     interpret.interpret(text, (programs, 1, 1), wanted)
     assert any(e and (w != v).any() for (e, v), w in zip(data, wanted, strict=True))
     tf32 = "inputPrecision = tf32"

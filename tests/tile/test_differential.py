@@ -1,8 +1,8 @@
-"""Random well-typed programs: what the device computes and what the interpreter does on NumPy.
+"""Random well-typed programs: the device compared with the interpreter on NumPy.
 
-Integers are compared exactly; floats too where the generator knows them to be exact, else within the bound of the
-error that it found (random_values.py). Many seeds: ``python tests/tile/test_differential.py FIRST COUNT`` prints
-the program of each failure, reduced.
+Integers are compared exactly. Floats are compared exactly if the generator knows them to be exact, otherwise
+within its error bound (random_values.py). ``python tests/tile/test_differential.py FIRST COUNT`` runs many
+seeds and prints a reduced program for each failure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEEDS = 400 if os.environ.get("OPENXPU_TEST_ALL") == "1" else 24
 
 
 def difference(program: Program) -> str | None:
-    """Run a program both ways; say how the results differ."""
+    """Run a program both ways; describe how the results differ."""
     wanted, actual = (
         [a.copy() if isinstance(a, np.ndarray) else a for a in program.arguments] for _ in range(2)
     )
@@ -53,7 +53,7 @@ def difference(program: Program) -> str | None:
 
 
 def without_unused(lines: list[str | None]) -> list[str | None]:
-    """Take out operations whose results nothing names."""
+    """Remove operations whose results are unused."""
     lines = list(lines)
     while True:
         uses = Counter(name for line in lines if line for name in re.findall(r"%\w+", line))
@@ -67,7 +67,7 @@ def without_unused(lines: list[str | None]) -> list[str | None]:
 
 
 def reduced(program: Program) -> Program:
-    """Put constants for operations' results, or take them out, as long as the program still fails."""
+    """Remove operations, or replace their results by constants, as long as the program still fails."""
     kind = (difference(program) or "")[:8]
 
     def fails(candidate: Program) -> bool:
@@ -120,7 +120,7 @@ def test_random_program(seed):
 
 
 def main() -> int:
-    """Run many seeds; print the failures, reduced."""
+    """Run many seeds; print the reduced failures."""
     first, count = int(sys.argv[1]), int(sys.argv[2])
     shrink = len(sys.argv) <= 3
     failed = 0

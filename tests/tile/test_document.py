@@ -1,4 +1,4 @@
-"""docs/tile.md: its commands print what it shows, its kernels give its modules, its words are the code's."""
+"""docs/tile.md: its commands, kernels, modules and terms agree with the compiler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 DUMPS = [text for language, text in BLOCKS if language == "text"]
 LEFT_OUT = "…"
 
-# the parameters with which the page's kernels were compiled
+# the compilation parameters of the page's kernels
 POINTERS = {"out": "*fp32", "x": "*fp32", "columns": "i32"}
 KERNELS = {
     "softmax": (POINTERS, {"BLOCK": 256}),
@@ -28,7 +28,7 @@ DIVISIBLE = {"out", "x", "c", "a", "b", "K"}
 
 
 def pieces(shown: list[str]) -> Iterator[str]:
-    """Yield a pattern for each run of lines that nothing is left out of."""
+    """Yield a pattern for each run of lines without omissions."""
     run: list[str] = []
     for line in [*shown, LEFT_OUT]:
         if line.strip() != LEFT_OUT:
@@ -69,7 +69,7 @@ def test_the_page_has_dumps_of_all_stages_and_both_devices():
 
 
 def parsed(module: bytes) -> str:
-    """Return the module in generic form, without names and places."""
+    """Return the module in generic form, without names and locations."""
     return _tile.compile_module(module, dump_after="parse").dump
 
 

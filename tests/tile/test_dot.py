@@ -1,4 +1,4 @@
-"""Products in Triton kernels on NVIDIA's matrix units: by the GPU itself, or their instructions written out."""
+"""Dots in Triton kernels on NVIDIA's tensor cores, on the GPU itself or with emulated instructions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def random() -> np.random.Generator:
 
 
 class Built:
-    """A Triton function for NVIDIA's GPUs; numbers that are multiples of 16 are taken as such, 1 as a constant."""
+    """A Triton function for NVIDIA GPUs, specialized for multiples of 16 and for 1 as Triton does."""
 
     def __init__(self, function, num_warps: int, arguments: dict, constants: dict) -> None:
         types, attributes = {}, {}
@@ -76,7 +76,7 @@ class Built:
 
 
 def products_in(source: str) -> int:
-    """Return how many dots of the kernel are on matrix units."""
+    """Return how many dots of the kernel use the matrix engine."""
     return len(re.findall(r"fragment_a a\d+\[", source))
 
 
@@ -106,7 +106,7 @@ def product(
 def compare(
     random, dtype, M, N, K, blocks, num_warps, turned=(False, False), ends=False, precision="tf32"
 ) -> str:
-    """Multiply as Triton's programs do, beside float64."""
+    """Multiply as Triton programs do and compare with float64."""
 
     def matrix(rows: int, columns: int, is_turned: bool) -> torch.Tensor:
         x = torch.from_numpy(
@@ -155,11 +155,11 @@ DTYPES = [torch.float16, torch.bfloat16, torch.int8, torch.float32, torch.float8
 def test_layouts(random, dtype, turned):
     source = compare(random, dtype, 80, 48, 96, (32, 32, 32), 4, turned)
     assert products_in(source) == 1
-    along = [not turned[0], turned[1]]  # bytes have to lie along k, and are turned one by one
+    along = [not turned[0], turned[1]]  # 8-bit operands must be K-major and are transposed one by one
     copied = 0 if "float8" in str(dtype) else sum(along) if dtype == torch.int8 else 2
     assert (
         source.count("copy_part_async(LOCAL_TILE_ADDRESS") == 2 * copied
-    )  # before the loop, and in it for later iterations
+    )  # before the loop, and in the loop for later iterations
 
 
 @pytest.mark.parametrize(

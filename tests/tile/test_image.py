@@ -1,4 +1,4 @@
-"""Images of Triton kernels (``xpu/image.h``): the C example that runs one, and what the bridge refuses."""
+"""Images of Triton kernels (``xpu/image.h``): the C example runs one; the bridge rejects bad ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IS_CPU = torch.xpu.get_device_properties().type == "cpu"
 
 @triton.jit
 def saxpy(x, y, out, a, n, BLOCK: tl.constexpr):
-    """Do out = a*x + y; examples/c/saxpy.ttir is this kernel's Triton IR, with blocks of 1024."""
+    """Compute out = a*x + y; examples/c/saxpy.ttir is this kernel's Triton IR with blocks of 1024."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
     tl.store(out + at, a * tl.load(x + at, mask=inside) + tl.load(y + at, mask=inside), mask=inside)
@@ -29,7 +29,7 @@ def saxpy(x, y, out, a, n, BLOCK: tl.constexpr):
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``examples/c/image.c``, compiled."""
+    """Return the compiled ``examples/c/image.c``."""
     program = tmp_path_factory.mktemp("image") / "image"
     library = Path(openxpu.library_path())
     command = [

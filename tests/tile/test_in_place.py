@@ -1,4 +1,4 @@
-"""Triton kernels that write to memory that they read: a block is read whole before any of it is written."""
+"""Triton kernels that write to memory that they read: all reads of a block precede its writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZES = [4, 16, 64]
 
 
 def numbers(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Normally distributed numbers on xpu, and the same on the CPU."""
+    """Return normally distributed values on xpu and on the CPU."""
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     return x.to("xpu"), x
 
@@ -120,7 +120,7 @@ def test_blocks_of_two_dimensions(n: int) -> None:
 
 @triton.jit
 def square_and_sum(x, out, m, n: tl.constexpr):
-    """As Inductor writes a reduction of what it changes."""
+    """Reduce values that the kernel also modifies, as Inductor does."""
     total = tl.zeros([1, n], tl.float32)
     for at in tl.range(0, m, n):
         i = at + tl.arange(0, n)[None, :]
@@ -224,7 +224,7 @@ def check_both(
     exact: Callable[[torch.Tensor], torch.Tensor],
     seen: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
-    """A kernel's changed memory is what `exact` makes of it, and its other result what `seen` does."""
+    """Check a kernel's modified memory against `exact` and its other result against `seen`."""
     x, r = numbers(n)
     out = torch.zeros_like(x)
     kernel[(1,)](x, out, n)
@@ -365,5 +365,5 @@ def test_descriptors(n: int, target: str | int) -> None:
 
 @pytest.mark.skipif("OPENXPU_TEST_EVERY" in os.environ, reason="this is that run")
 def test_lanes_one_after_the_other() -> None:
-    """As a processor runs them where its compiler makes no vectors of them."""
+    """Lanes run sequentially on a CPU whose compiler does not vectorize."""
     passes({Path(__file__): ""}, optimized=False)

@@ -1,7 +1,7 @@
-"""Triton's own kind of kernels, compiled from the IR in ``data/ttir.tar.xz``, against NumPy and PyTorch.
+"""Typical Triton kernels, compiled from the IR in ``data/ttir.tar.xz``, compared with NumPy and PyTorch.
 
-Each runs as it is emitted for the CPU (one subgroup a program), for Intel GPUs (several subgroups) and for GPUs
-without subgroups; the CPU device runs all three.
+Each kernel runs as emitted for the CPU (one subgroup per program), for Intel GPUs (several subgroups) and for
+GPUs without subgroups. The CPU device runs all three.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ F32, F16, I32 = np.float32, np.float16, np.int32
 
 @cache
 def corpus() -> dict[str, str]:
-    """Return the modules of the corpus whose names begin with "hand_", by the rest of the name."""
+    """Return the modules of the corpus whose names start with "hand_", keyed by the rest of the name."""
     with tarfile.open(FOLDER / "data" / "ttir.tar.xz") as archive:
         return {
             Path(member.name).stem.removeprefix("hand_"): archive.extractfile(member).read().decode()
@@ -142,12 +142,12 @@ def test_matmul_by_blocks(random, name, kernel):
     c = np.zeros((512, 512), F16)
     try:
         matmul = kernel(name)
-    except run._tile.CompileError as error:  # three blocks of 16 KiB: more than such a device must have
+    except run._tile.CompileError as error:  # three blocks of 16 KiB: more than such a device guarantees
         assert "local memory that" in str(error) and name == "tensor_desc_matmul"
         return
     matmul((8, 8), a, b, c, *[512] * (len(matmul.program.params) - 3))
     wide_a, wide_b = a.astype(F32), b.astype(F32)
-    # the second one takes b transposed, and adds its result once more
+    # the second one transposes b and adds its result again
     close(c, wide_a @ wide_b if name == "block_ptr_matmul" else 2 * (wide_a @ wide_b.T), 5e-3)
 
 
@@ -228,7 +228,7 @@ def test_conversions(random, kernel):
     same(small, t.to(torch.float8_e5m2).view(torch.uint8).numpy())
     rounded = x.astype(F16)
     down = np.where(rounded.astype(F32) > x, np.nextafter(rounded, F16(0)), rounded)
-    same(half, down)  # the kernel's last store to it rounds towards zero
+    same(half, down)  # the kernel's last store rounds toward zero
 
 
 UNSIGNED = """
@@ -265,7 +265,7 @@ def test_fp8_saturates_as_pytorch_does(random, kernel):
     x = np.concatenate([normal(random, 58) * 100, normal(random, 58) * 1e-2, special])
     out = np.zeros(128, np.uint8)
     kernel("cast_fp8e4nv")((1,), x, out)
-    inside = torch.from_numpy(x).clamp(-448, 448)  # older PyTorch lets what is beyond become NaN
+    inside = torch.from_numpy(x).clamp(-448, 448)  # older PyTorch converts larger values to NaN
     same(out, inside.to(torch.float8_e4m3fn).view(torch.uint8).numpy())
 
 
@@ -369,7 +369,7 @@ def test_indices_divided_by_a_size_known_at_launch(target):
     program((8,), 0, q, r)  # no trap
 
 
-# y[i] = t[x[i]] of the program's row, y[0] += 1 before; behind that its sums, for which lanes wait for each other
+# y[0] += 1, then y[i] = t[x[i]] of the program's row, then its sums, for which lanes synchronize
 CHECKED = """
 module {{
   tt.func public @checked(%x: !tt.ptr<i32>, %t: !tt.ptr<f32>, %y: !tt.ptr<f32>, %n: i32) {{
@@ -424,7 +424,7 @@ def test_a_failed_assertion_ends_its_program_and_is_raised(random, target, sums)
         return y
 
     same(results(), wanted)
-    x[1, 300:310] = 1 << 29  # reading t there would end the process
+    x[1, 300:310] = 1 << 29  # reading t there would crash the process
     message = r"assertion failed: 100% of x < \"100\", at picked.py:7:9, in program \(0, 1, 0\)"
     with pytest.raises(RuntimeError, match=message):
         results()
@@ -438,7 +438,7 @@ def test_a_failed_assertion_ends_its_program_and_is_raised(random, target, sums)
 
 
 def pointers(name: str, m: int, n: int, t: str) -> list[str]:
-    """Return the IR of %<name>p, pointers to the m×n matrix of type ``t`` that begins at %<name>."""
+    """Return the IR of %<name>p, pointers to the m×n matrix of type ``t`` at %<name>."""
     p = f"{m}x{n}x!tt.ptr<{t}>"
     return [
         f"%{name}r = tt.make_range {{end = {m} : i32, start = 0 : i32}} : tensor<{m}xi32>",
@@ -472,14 +472,14 @@ module {
     ("target", "fence"), [("nvidia", "membar.gl"), ("bmg", "memory_scope_device"), ("cpu", "mem_fence")]
 )
 def test_fences_reach_other_programs(target, fence):
-    """On GPUs those of OpenCL 1.2 are a work-group's own: a program that saw the flag read old data."""
+    """A fence must order memory between programs; OpenCL 1.2 fences are local to a work-group."""
     for order, fences in (("relaxed", False), ("release", True), ("acquire", True), ("acq_rel", True)):
         source = run._tile.compile_module(FLAG.replace("ORDER", order).encode(), target=target).source
         assert (fence in source) == fences
 
 
 def dot_scaled(lhs: str, rhs: str) -> str:
-    """Return a kernel for 32×64 times 64×32, both scaled by 32; e2m1 operands are packed in bytes."""
+    """Return a kernel for 32×64 times 64×32 with scales per 32 elements; e2m1 operands are packed."""
     sizes = {"a": (32, 32 if lhs == "e2m1" else 64), "b": (32 if rhs == "e2m1" else 64, 32)}
     sizes.update(sa=(32, 2), sb=(32, 2), c=(32, 32))
     elements = {"e4m3": "f8E4M3FN", "e5m2": "f8E5M2", "e2m1": "i8"}
@@ -526,9 +526,10 @@ def test_dot_scaled(random, lhs, rhs, target):
 def products(m: int, n: int, k: int, element: str, form: str) -> str:
     """Return a kernel that multiplies an m×k by a k×n matrix, in one of several ways.
 
-    ``once``: c = a b. ``ones``: c = 1 b, where all of 1 is one. ``loop``: c = 3 a b by a loop. ``scaled``: sums that the loop also doubles: c = 7 a b.
-    ``both``: one array on both sides of a dot, and turned: c = a b + bᵀ aᵀ of square matrices (m = n = k).
-    ``tall``: three-dimensional blocks. ``half``: c, in half precision, starts from what lies there.
+    ``once``: c = a b. ``ones``: c = 1 b, where all elements of 1 are one. ``loop``: c = 3 a b, in a loop.
+    ``scaled``: c = 7 a b, with accumulators that the loop also doubles. ``both``: one array is both operands
+    of a dot, and transposed: c = a b + bᵀ aᵀ for square matrices (m = n = k). ``tall``: three-dimensional
+    blocks. ``half``: c, in half precision, accumulates onto its old contents.
     """
     out = "i32" if element == "i8" else "f16" if form == "half" else "f32"
     one = "1" if out == "i32" else "1.0"
@@ -596,7 +597,7 @@ def products(m: int, n: int, k: int, element: str, form: str) -> str:
 PRODUCTS = [
     (64, 64, 32, 4, "loop"),
     (64, 64, 64, 8, "loop"),
-    (16, 16, 32, 4, "loop"),  # fewer squares than subgroups
+    (16, 16, 32, 4, "loop"),  # fewer blocks than subgroups
     (16, 32, 64, 1, "scaled"),
     (128, 64, 32, 4, "scaled"),  # twice the registers
     (64, 64, 32, 1, "loop"),  # more than those
@@ -669,8 +670,10 @@ def test_matrix_units(random, m, n, k, num_warps, form, element, target):
 
 
 def descriptors(m: int, n: int, k: int, element: str, turned: bool) -> str:
-    """Return a kernel that multiplies blocks of two matrices, of sizes and pitches known at run time, by their
-    descriptors: %x, %y are the block's first row and column; b's rows are the product's columns if ``turned``.
+    """Return a kernel that multiplies blocks of two matrices through their descriptors.
+
+    Sizes and pitches are known at run time. %x and %y are the block's first row and column. If ``turned``,
+    b's rows are the product's columns.
     """
     out, zero = ("i32", "0") if element == "i8" else ("f32", "0.0")
     ta, tb, tc = f"tensor<{m}x{k}x{element}>", f"tensor<{k}x{n}x{element}>", f"tensor<{m}x{n}x{out}>"
@@ -721,8 +724,8 @@ def test_matrix_units_read_blocks(random, element, turned, target):
     kernel = run.Kernel(descriptors(m, n, k, element, turned), target)
     assert ("_2d_block_read" in kernel.program.source) == (target == "bmg")
     kind = {"f16": torch.float16, "bf16": torch.bfloat16, "i8": torch.int8}[element]
-    # within the rules of block reads, also from the middle of 64 bytes on; then outside of each rule: a row's size,
-    # its pitch, its size again, the first column's number
+    # first cases that block reads support, also starting inside 64 bytes; then violations of each rule: row
+    # size, pitch, row size again, first column
     for rows, columns, depth, pitch_a, pitch_b, x, y, off in [
         (100, 80, 160, 192, 192, 16, 32, 0),
         (100, 80, 128, 192, 192, 16, 32, 16),

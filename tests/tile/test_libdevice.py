@@ -1,4 +1,4 @@
-"""CUDA's libdevice functions: each is known, and those with a twin in PyTorch give its values."""
+"""CUDA's libdevice functions: all are known, and those with a counterpart in PyTorch return its values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def unit(lo: float, hi: float) -> np.ndarray:
 
 
 S = torch.special
-# name: inputs, reference, relative error in units of float32's precision (CUDA's own bounds, or a little more)
+# name: inputs, reference, relative error in float32 epsilons (CUDA's bounds, or slightly more)
 FUNCTIONS = {
     "exp": ([unit(-80, 80)], torch.exp, 4),
     "expm1": ([unit(-5, 5)], torch.expm1, 4),
@@ -82,7 +82,7 @@ def test_values(name):
 
 
 def exactly(function):
-    """By mpmath: PyTorch's own float64 Bessel functions have errors up to 1e-7."""
+    """Return mpmath's result; PyTorch's float64 Bessel functions have errors of up to 1e-7."""
     return lambda x: torch.tensor([float(function(v)) for v in x.tolist()], dtype=torch.float64)
 
 
@@ -108,7 +108,7 @@ def test_double(name):
         x, reference = unit(0.1 if name[0] == "y" else -30, 30), BESSEL[name]
     else:
         (x,), reference, _ = FUNCTIONS[name]
-    if name == "erfcinv":  # where 1 - x is exact enough
+    if name == "erfcinv":  # where 1 - x is accurate enough
         x = unit(0.25, 1.75)
     out = np.zeros(COUNT)
     run.Kernel(module(name, ["f64"], "f64"))((1,), x, out)

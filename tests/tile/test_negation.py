@@ -1,4 +1,4 @@
-"""Maxima and minima of negated integers: NVIDIA's compiler loses signs (tile_negate_ptx in tile_library.cl)."""
+"""Maxima and minima of negated integers, whose sign NVIDIA's compiler may lose (tile_negate_ptx)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import triton.language as tl  # noqa: E402
 from openxpu._tile import compile_module  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-BLOCKS = ((16, 64, True), (128, 128, False))  # rows, columns, whether the least is sought
+BLOCKS = ((16, 64, True), (128, 128, False))  # rows, columns, whether it is the minimum
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 # On the CPU, by the number of the form; the kernel has the same ones.

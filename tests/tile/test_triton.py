@@ -1,4 +1,4 @@
-"""Triton kernels written by users, on xpu, against PyTorch on the CPU."""
+"""User-level Triton kernels on xpu, compared with PyTorch on the CPU."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def generator(seed: int = 0) -> torch.Generator:
-    """Numbers that are the same in each run."""
+    """Return a generator with a fixed seed."""
     return torch.Generator().manual_seed(seed)
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    """Normally distributed numbers on the CPU."""
+    """Return normally distributed values on the CPU."""
     return torch.randn(shape, generator=generator(seed)).to(dtype)
 
 
 def integers(*shape: int, low: int = -100, high: int = 100, dtype: torch.dtype = torch.int32) -> torch.Tensor:
-    """Uniform integers on the CPU."""
+    """Return uniform integers on the CPU."""
     return torch.randint(low, high, shape, generator=generator()).to(dtype)
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor, **tolerance: float) -> None:
-    """Assert that a result on xpu is the one computed on the CPU, to the dtype's accuracy."""
+    """Assert that a result on xpu equals the CPU's, to the dtype's accuracy."""
     assert actual.device.type == "xpu"
     torch.testing.assert_close(actual.cpu(), expected.to(actual.dtype), **tolerance)
 
 
 def product_tolerance(a: torch.Tensor, b: torch.Tensor) -> dict[str, float]:
-    """Of float32, whose default in ``tl.dot`` is tf32: matrix units of GPUs take 11 bits."""
+    """Return the tolerance of float32 ``tl.dot``, which uses tf32 (11 bits) on matrix engines by default."""
     if torch.xpu.get_device_capability()["type"] == "cpu":
         return {"rtol": 1e-5, "atol": 1e-4}
     return {"rtol": 0, "atol": 2**-9 * float((a.abs() @ b.abs()).max())}
@@ -243,7 +243,7 @@ def columns_kernel(
         tl.store(sums + column, tl.sum(total, 1)[:, None], inside)
     else:
         tl.store(sums + column, tl.sum(total, 1)[:, None])
-    if APART:  # programs that can be told from each other stay what they are
+    if APART:  # programs with distinguishable columns are not merged
         tl.store(wheres + column, tl.program_id(0) + tl.zeros([X, 1], tl.int32), inside)
 
 
@@ -421,7 +421,7 @@ def random_kernel(out, seed, N: tl.constexpr):
 
 
 def philox(seed: int, offset: int) -> int:
-    """The first of Philox 4x32-10's numbers, from its definition (Salmon et al., SC 2011)."""
+    """Return the first numbers of Philox 4x32-10, from its definition (Salmon et al., SC 2011)."""
     c, k, mask = [offset, 0, 0, 0], [seed & 0xFFFFFFFF, seed >> 32], 0xFFFFFFFF
     for _ in range(10):
         a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
