@@ -3,7 +3,8 @@
 // The transport is another backend for CPU tensors (Gloo, MPI). On host devices it works on the tensors' own
 // memory. For other devices tensors are copied to pinned memory and back, on a separate stream. The process
 // group owns the backend, which owns the transport. Any thread may call, but all ranks must issue collectives
-// in the same order. Failures throw c10::DistBackendError; after one, the group refuses further calls.
+// in the same order. Failures throw c10::DistBackendError; after a failure of the transport the group refuses
+// further calls.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -190,7 +191,7 @@ class CollectiveBackend final : public c10d::Backend {
     const size_t id_; // in this process
     std::atomic<bool> is_timed_ = false;
 
-    std::mutex explaining_; // guards what follows
+    std::mutex explaining_; // guards the fields below
     std::string first_failure_;
     FailureLog failure_log_;
 

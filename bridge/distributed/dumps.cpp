@@ -97,9 +97,9 @@ struct Dumps::State {
     const c10::intrusive_ptr<c10d::Store> store; // null: other processes are not told
     const uint64_t rank;
     const Pipe pipe;
-    std::mutex writing; // guards what follows
+    std::mutex writing; // guards count, and serializes dumps
     uint64_t count = 0;
-    std::mutex lock; // guards what follows
+    std::mutex lock; // guards ends and runs
     std::condition_variable changes;
     bool ends = false, runs = false;
 
@@ -154,7 +154,7 @@ struct Dumps::State {
 
 namespace {
 
-std::mutex current_lock; // guards what follows
+std::mutex current_lock; // guards `current`
 std::weak_ptr<Dumps> current;
 
 } // namespace

@@ -124,7 +124,7 @@ class ExchangeWork final : public c10d::Work {
     c10::intrusive_ptr<ExchangeWork> refusal_;   // which tells that the others
     std::condition_variable begun_;              // or aborted
     std::atomic<bool> has_begun_ = false, is_aborted_ = false;
-    std::mutex header_lock_; // guards what follows
+    std::mutex header_lock_; // guards the fields below
     std::optional<std::string> mismatch_;
 
     bool finish_messages(std::chrono::milliseconds timeout, bool alone);

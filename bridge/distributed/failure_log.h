@@ -1,5 +1,5 @@
 // Failure log: the ranks of a group publish failed collectives through their store, so that error texts can
-// say what the other ranks were doing. A group owns its log; calls are serialized by the group.
+// say what the other ranks were doing. A group owns its log, which has no mutable state of its own.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>

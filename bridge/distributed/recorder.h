@@ -1,6 +1,6 @@
 // Flight recorder: the last operations of this process's groups, in the format of PyTorch's own
 // (FlightRecorder.hpp) and its analyzer. PyTorch's wheels do not export the functions that write it. Any
-// thread may call; the recorder's lock guards its entries. Nothing here throws into a collective.
+// thread may call; the recorder's lock guards its entries.
 #pragma once
 
 #include <torch/csrc/profiler/combined_traceback.h>
@@ -78,7 +78,7 @@ class Recorder {
     };
     const size_t most_;
     const bool with_cpp_;
-    std::mutex lock_; // guards what follows
+    std::mutex lock_; // guards the fields below
     std::vector<Entry> entries_;
     uint64_t next_ = 0; // id
     std::map<size_t, Group> groups_;
@@ -100,7 +100,7 @@ class Recording {
     void expect(size_t works);
 
   private:
-    std::mutex lock_; // guards what follows
+    std::mutex lock_; // guards the fields below
     std::optional<uint64_t> id_;
     bool is_begun_ = false, has_failed_ = false;
     std::chrono::milliseconds timeout_ = c10d::kUnsetTimeout;

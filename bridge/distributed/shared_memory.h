@@ -79,7 +79,7 @@ class SharedMemory {
     const uint32_t rank_;
     const size_t inbox_bytes_;
     std::atomic<std::chrono::milliseconds> timeout_;
-    std::mutex lock_; // guards what follows
+    std::mutex lock_; // guards the fields below
     std::atomic<segment *> own_ = nullptr;
     segment_name name_{};
     bool was_tried_ = false;

@@ -297,7 +297,7 @@ RecordedWork::RecordedWork(int rank, const Collective &collective, const Tensors
 // --- who waits ---
 
 struct Waiter::State {
-    std::mutex lock; // guards what follows
+    std::mutex lock; // guards the fields below
     std::condition_variable changes;
     struct Task {
         std::function<void()> function;

@@ -1,6 +1,6 @@
 /* xpu_memcpy and xpu_memset. Host devices copy and fill on the calling thread and its thread pool; other
- * devices enqueue commands (USM, SVM) or use copy_buffer.c. Any thread may call. A non-blocking copy returns
- * before the device has read or written the memory, which the caller must keep alive until then. */
+ * devices enqueue commands (USM, SVM) or use copy_buffer.c. Any thread may call. A non-blocking copy may
+ * return before the device has accessed the memory, which the caller must keep alive until then. */
 #include "runtime/work.h"
 
 /* Below this size one thread copies as fast as several. */

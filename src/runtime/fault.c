@@ -1,7 +1,8 @@
 /* Fault reports of kernels (bounds checks, assertions). Each device has one report buffer. On host devices,
  * where the kernel has finished when the launch returns, each thread has its own, and the fault is raised at
- * the launch. Elsewhere it is raised as a deferred error at the next synchronization (fault_check).
- * Any thread may call. Errors: XPU_ERROR_INDEX, XPU_ERROR_ASSERTION. */
+ * the launch. Elsewhere, in captures, and with OPENXPU_DEFERRED_ERRORS=1, it is raised as a deferred error at
+ * the next synchronization (fault_check). Any thread may call. Errors: XPU_ERROR_INDEX, XPU_ERROR_ASSERTION.
+ */
 #include "runtime/fault.h"
 
 #include <stdlib.h>
