@@ -2,7 +2,8 @@
  *
  *     build_all FOLDER [every [first]]
  *
- * Every `every`th file, from number `first` on. Prints what fails; the exit status says whether anything did.
+ * Takes every `every`th file, starting with number `first`. Prints failures; the exit status is nonzero if
+ * there are any.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
@@ -54,7 +55,7 @@ int main(int argc, char **argv) {
         xpu_kernel *kernel;
         if (!text || xpu_tile_compile(text, size, &options, &p) != XPU_SUCCESS) {
             printf("COMPILE %s\n", xpu_last_error());
-            /* refused by design, or what an autotuner skips */
+            /* rejected by design, or a configuration that an autotuner skips */
             failed +=
                 !strstr(xpu_last_error(), "inline assembly") && !strstr(xpu_last_error(), "local memory");
             free(text);

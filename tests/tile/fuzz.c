@@ -1,5 +1,5 @@
-/* Throws damaged Triton IR at the compiler: no crash, no hang, no error of a sanitizer. fuzz.sh builds it
- * with libFuzzer (-DLIBFUZZER); where there is none, with the sanitizers alone:
+/* Fuzzes the compiler with damaged Triton IR: no crash, no hang, no sanitizer error. fuzz.sh builds it with
+ * libFuzzer (-DLIBFUZZER). Without libFuzzer, build it with the sanitizers alone:
  *
  *     cc -g -O1 -fsanitize=address,undefined -Iinclude -Isrc tests/tile/fuzz.c src/tile/[a-z]*.c
  * src/core/[a-z]*.c src/runtime/image.c build/embedded_kernels.c -lpthread -lm -o build/fuzz && build/fuzz
@@ -17,12 +17,12 @@
 #include "xpu/device.h"
 #include "xpu/tile.h"
 
-/* the compiler alone, without a runtime below it */
+/* the compiler alone, without the runtime */
 xpu_status xpu_device_get_properties(int device, const xpu_device_properties **properties) {
     return XPU_ERROR_NO_DEVICE;
 }
 
-/* The text's size chooses the target and the rest of the options. */
+/* The size of the text selects the target and the other options. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char *const names[] = {"cpu", "bmg", "generic", "dg2", "tgllp", "nvidia"};
     xpu_tile_target target;
@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (xpu_tile_compile((const char *)data, size, &options, &program) == XPU_SUCCESS)
         xpu_tile_program_free(program);
     else if (!xpu_last_error()[0])
-        abort(); /* an error says why */
+        abort(); /* every error has a message */
     return 0;
 }
 
@@ -50,7 +50,7 @@ static uint32_t rnd(uint32_t below) {
 }
 
 static size_t word_at(const char *text, size_t size,
-                      size_t *at) { /* a run of name characters, or one other */
+                      size_t *at) { /* a run of name characters, or one other character */
     size_t start = *at = rnd((uint32_t)size), end = start;
     while (end < size &&
            (strchr("_.%@^!#", text[end]) || (text[end] | 32) - 'a' < 26u || text[end] - '0' < 10u))
@@ -62,7 +62,7 @@ static size_t word_at(const char *text, size_t size,
     return end > start ? end - start : 1;
 }
 
-/* Replaces, deletes, repeats words and lines; takes words from the same text, so that most of it still
+/* Replaces, deletes and repeats words and lines. New words come from the same text, so most of it still
  * parses. */
 static size_t mutate(char *text, size_t size, size_t room) {
     for (uint32_t n = 1 + rnd(4); n; n--) {
@@ -70,18 +70,18 @@ static size_t mutate(char *text, size_t size, size_t room) {
         char word[256];
         if (from > sizeof word || size + from + 2 >= room || size < 4) continue;
         switch (rnd(5)) {
-        case 0: /* another word of the text */
+        case 0: /* replace by another word of the text */
             memcpy(word, text + a, from);
             memmove(text + b + from, text + b + to, size - b - to);
             memcpy(text + b, word, from);
             size = size - to + from;
             break;
-        case 1: /* none */
+        case 1: /* delete a word */
             memmove(text + b, text + b + to, size - b - to);
             size -= to;
             break;
         case 2: text[a] = "0123456789{}()<>[],:=\"%^#!-"[rnd(27)]; break;
-        case 3: { /* a line twice */
+        case 3: { /* repeat a line */
             size_t start = a, end = a;
             while (start && text[start - 1] != '\n') start--;
             while (end < size && text[end] != '\n') end++;
@@ -92,7 +92,7 @@ static size_t mutate(char *text, size_t size, size_t room) {
             size += length;
             break;
         }
-        default: { /* a line less */
+        default: { /* delete a line */
             size_t start = a, end = a;
             while (start && text[start - 1] != '\n') start--;
             while (end < size && text[end] != '\n') end++;
@@ -105,7 +105,7 @@ static size_t mutate(char *text, size_t size, size_t room) {
 }
 
 #ifdef LIBFUZZER
-/* A hang is told by processor time: libFuzzer's own clock runs on while the machine does something else. */
+/* Hangs are detected by CPU time, since libFuzzer's wall clock also counts other work on the machine. */
 static void hangs(int signal_number) { abort(); }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
@@ -115,7 +115,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);
 
-/* Words and lines of the text half of the time, libFuzzer's own bytes and dictionary the other. */
+/* Half of the mutations change words and lines; the others are libFuzzer's own. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned int seed) {
     state = seed;
     if (rnd(2) || size < 16) return LLVMFuzzerMutate(data, size, room);
@@ -141,7 +141,7 @@ int main(int argc, char **argv) {
         for (int i = 0; i < 50; i++, runs++) {
             memcpy(copy, text, size);
             size_t changed = mutate(copy, size, sizeof copy);
-            f = fopen("/tmp/tile_fuzz_last", "wb"); /* what a crash leaves behind */
+            f = fopen("/tmp/tile_fuzz_last", "wb"); /* keeps the input of a crash */
             if (f) {
                 fwrite(copy, 1, changed, f);
                 fclose(f);

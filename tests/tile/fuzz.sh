@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# fuzz.sh [SECONDS]: libFuzzer over the Triton IR compiler under AddressSanitizer and UndefinedBehaviorSanitizer,
-# from the corpus and from the inputs that earlier runs kept; exit status 77 where there is no clang. What it finds
-# lies in build/fuzz/found. fuzz.sh keep: the fewest inputs that reach as much go into data/fuzz.tar.xz, for the tests.
-# fuzz.sh image [SECONDS]: the same over the reader of kernel images, from images of the modules in ir/.
-# fuzz.sh package [SECONDS]: over what opens, plans and runs packages, from models of a few layers, without a device.
+# fuzz.sh [SECONDS]: fuzzes the Triton IR compiler with libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer. It
+# starts from the corpus and the inputs kept by earlier runs. Findings are written to build/fuzz/found. The exit status
+# is 77 without clang.
+# fuzz.sh keep: minimizes the inputs at equal coverage into data/fuzz.tar.xz, for the tests.
+# fuzz.sh image [SECONDS]: fuzzes the reader of kernel images, starting from images of the modules in ir/.
+# fuzz.sh package [SECONDS]: fuzzes opening, planning and running packages of small models, without a device.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 command -v clang > /dev/null || { echo "needs clang"; exit 77; }

@@ -1,6 +1,6 @@
-/* Throws bytes at the reader of kernel images, as they come and with the hash that they should have: no crash,
- * no error of a sanitizer, an error says why, and what is taken is written back to the same bytes. fuzz.sh
- * builds it with libFuzzer. */
+/* Fuzzes the reader of kernel images with bytes, unchanged and with a corrected hash: no crash, no sanitizer
+ * error, every error has a message, and an accepted image is written back to the same bytes. fuzz.sh builds
+ * it with libFuzzer. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static void read_image(const char *bytes, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    enum { TAIL = HASH128_DIGITS + 3 }; /* the hash's digits and the line's end */
+    enum { TAIL = HASH128_DIGITS + 3 }; /* the digits of the hash and the newline */
     read_image((const char *)data, size);
     const char *end = memchr(data, '\n', size);
     const size_t line = end ? (size_t)(end + 1 - (const char *)data) : 0;

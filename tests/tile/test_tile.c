@@ -1,5 +1,5 @@
-/* The Triton IR compiler's front: hand-written modules, malformed ones, and the corpus of modules that
- * Triton 3.6, 3.7 and 3.9 printed for its own and Inductor's kernels. Needs no device. */
+/* The front end of the Triton IR compiler: hand-written modules, malformed modules, and the corpus of modules
+ * printed by Triton 3.6, 3.7 and 3.9 for its own and Inductor's kernels. Needs no device. */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <setjmp.h>
@@ -30,7 +30,7 @@ static char *read_file(const char *folder, const char *name, size_t *size) {
 
 typedef void check(const char *folder, const char *name, char *text, size_t size);
 
-/* Calls `each` for every file with that end (NULL: any); gives their number. */
+/* Calls `each` for every file with that suffix (NULL: any); returns their number. */
 static int for_files(const char *folder, const char *end, check *each) {
     struct dirent **list;
     int count = scandir(folder, &list, NULL, alphasort), done = 0;
@@ -57,7 +57,7 @@ static xpu_tile_program *compiled(const char *name, const char *text, size_t siz
     return program;
 }
 
-/* What the printer writes is read back to the same. */
+/* Printing and parsing again gives the same module. */
 static void check_round_trip(const char *folder, const char *name, char *text, size_t size) {
     xpu_tile_program *first = compiled(name, text, size, XPU_TILE_PARSE);
     if (strstr(first->dump, "\"tt.func\"")) {
@@ -82,7 +82,7 @@ static void check_bad(const char *folder, const char *name, char *text, size_t s
         fail_msg("%s: no caret in: %s", name, xpu_last_error());
 }
 
-/* For each kind of device: an error that says why, or a program. */
+/* For each kind of device: a program, or an error with a message. */
 static void check_fuzz_input(const char *folder, const char *name, char *text, size_t size) {
     static const char *const names[] = {"cpu", "bmg", "generic", "dg2"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -112,14 +112,14 @@ static void test_fuzz_inputs(void **state) {
     assert_true(for_files(FUZZ_FOLDER, NULL, check_fuzz_input) >= 100);
 }
 
-/* Every prefix of a module is an error, not a crash; so is the module with any one character changed, or it
- * still is a module. */
+/* Every prefix of a module is an error, not a crash. A module with one character changed is an error or still
+ * valid. */
 static void test_truncation_and_damage(void **state) {
     size_t size;
     char *text = read_file(IR_FOLDER, "control_flow.ttir", &size);
     xpu_tile_program *program;
     for (size_t n = 0; n < strlen(text) - 3; n++) {
-        char *part = malloc(n ? n : 1); /* of its exact size, for the sanitizer */
+        char *part = malloc(n ? n : 1); /* exact size, for the sanitizer */
         memcpy(part, text, n);
         assert_int_not_equal(xpu_tile_compile(part, n, NULL, &program), XPU_SUCCESS);
         free(part);
@@ -159,7 +159,7 @@ static void test_targets(void **state) {
     " max_lanes=1024 local_memory=5000000000 has_inline_ptx=1 has_ptx_bf16=0 matrix_lanes=8"                 \
     " has_matrix_tf32=1 has_packed_dot=0 has_block_2d=1"
 
-/* What was compiled for a device runs on it, and what asks for less; not what was for another kind. */
+/* A device runs images compiled for it and images that require less, but not those for another kind. */
 static void test_targets_fit_devices(void **state) {
     char text[XPU_TILE_TARGET_TEXT];
     xpu_tile_target target;
@@ -206,7 +206,7 @@ static void test_targets_are_text(void **state) {
     assert_string_equal(text, "gpu" FIELDS);
     assert_int_equal(xpu_tile_target_write(&target, text, strlen(text)), XPU_ERROR_INVALID_ARGUMENT);
     assert_int_equal(xpu_tile_target_read("gpu" FIELDS " has_fp16=1", &target), XPU_SUCCESS);
-    assert_true(target.has_fp16); /* the last counts */
+    assert_true(target.has_fp16); /* the last value counts */
     static const char *const wrong[] = {
         "gpu",
         "gpu lanes=16",
@@ -233,7 +233,7 @@ static void test_targets_are_text(void **state) {
             fail_msg("\"%s\" is a target", wrong[i]);
 }
 
-/* What a program that knows no struct gets is what a C program gets. */
+/* Callers that pass options as text get the same result as callers that pass structs. */
 static void test_compiling_by_text(void **state) {
     static const char text[] =
         "module {\n  tt.func public @k(%p: !tt.ptr<f32>, %n: i32, %h: bf16) {\n"
@@ -251,8 +251,8 @@ static void test_compiling_by_text(void **state) {
     char start[100];
     snprintf(start, sizeof start, "\"local_size\": %u, ", 8 * 16u);
     assert_non_null(strstr(xpu_tile_program_image(two), start));
-    assert_non_null(
-        strstr(xpu_tile_program_image(two), "\"params\": [[0, 8, 0, 0, 1], [1, 4, 8, 0, 0], [2, 2, 12, 1, 0]]"));
+    assert_non_null(strstr(xpu_tile_program_image(two),
+                           "\"params\": [[0, 8, 0, 0, 1], [1, 4, 8, 0, 0], [2, 2, 12, 1, 0]]"));
     xpu_image image, *read;
     assert_int_equal(xpu_tile_image(one, &image), XPU_SUCCESS);
     assert_int_equal(xpu_image_read(xpu_tile_program_image(two), strlen(xpu_tile_program_image(two)), &read),
@@ -287,7 +287,8 @@ int main(void) {
         cmocka_unit_test(test_corpus),
         cmocka_unit_test(test_fuzz_inputs),
         cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_targets_are_text), cmocka_unit_test(test_targets_fit_devices),
+        cmocka_unit_test(test_targets_are_text),
+        cmocka_unit_test(test_targets_fit_devices),
         cmocka_unit_test(test_compiling_by_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
