@@ -413,9 +413,9 @@ void CollectiveBackend::agree(CollectiveWork &work, const Exchange &said) {
     C10_THROW_ERROR(DistBackendError, explain(work, why));
 }
 
-// Who waits for all of it can as well wait for what it gives. The transport's own begin at once. NVIDIA's
-// driver does copies after all that any queue was given before them: there it pays to wait, and give no more
-// meanwhile.
+// Should the call wait for its input copies? A caller that waits for the whole collective can wait for them
+// too. The transport's own collectives begin immediately. NVIDIA's driver runs a copy after everything
+// submitted to any queue before it, so there it pays to wait and to submit nothing else in between.
 static bool is_read_at_once(const Collective &collective, c10::Device device) {
     return collective.is_awaited || collective.is_read_at_once ||
            !(collective.is_straight || collective.is_between_two) ||

@@ -45,7 +45,7 @@ int mixed(uint64_t value, int bits) { // SplitMix64's end
 
 } // namespace
 
-// Fewer where headers of many ranks are awaited.
+// Smaller in large groups, because the headers of all ranks need receive buffers.
 size_t max_inline_bytes(int ranks) {
     return std::clamp<size_t>((256 << 10) / static_cast<size_t>(ranks), 1 << 10, 16 << 10);
 }
@@ -57,8 +57,9 @@ size_t ExchangeWork::bytes_of(const std::vector<Tensors> &lists, int other) cons
     return bytes;
 }
 
-// Of what follows the first message. Another one for other sizes: more than is expected would end Gloo's
-// thread. And another one for what goes later, and for each of what may be under way.
+// The tag of messages after the header. It depends on the size, because a message larger than expected would
+// end Gloo's thread. It also differs between phases and between exchanges that may be in progress at the same
+// time.
 int ExchangeWork::tag_of(uint64_t number, size_t bytes, bool is_later) const {
     const auto low = static_cast<int>(number & 0x3ff);
     const auto rest = static_cast<uint64_t>(bytes) ^ (number >> 10) << 40;
@@ -69,7 +70,7 @@ int ExchangeWork::tag_of(uint64_t number, size_t bytes, bool is_later) const {
     return 1 << 30 | low << 20 | static_cast<int>(is_later) << 19 | mixed(rest, 19);
 }
 
-// Room for the longest of any collective, as others may do another one.
+// Large enough for the header of any collective, because another rank may have called a different one.
 size_t max_header_bytes(int ranks) {
     return header_bytes + 16 * static_cast<size_t>(ranks <= 64 ? ranks : 0) + max_inline_bytes(ranks);
 }
@@ -87,7 +88,7 @@ bool ExchangeWork::has_received_header(size_t row) const {
                not_there;
 }
 
-// --- one exchange ---
+// --- exchange ---
 
 template <typename Begin> void ExchangeWork::turn(int which, Begin &&begin) const {
     for (int i = 1; i < size_; i++) {
@@ -130,8 +131,8 @@ ExchangeWork::ExchangeWork(c10::intrusive_ptr<c10d::Backend> transport, Exchange
 void ExchangeWork::begin_messages() {
     const int tag = what_.tag ? *what_.tag : first_exchange_tag | static_cast<int>(what_.number & 0xfffffff);
     lease_rings();
-    // All is sent before anything can come: what is larger than expected stops Gloo's thread, which keeps a
-    // lock that sends to the same rank would wait for.
+    // Send everything before anything can arrive: a message larger than expected stops Gloo's thread while it
+    // holds a lock that sends to the same rank need.
     turn(what_.to, [&](int other) {
         if (memory_) routes_[row(other)] = memory_->route_to(other, what_.number);
         put(other);
@@ -171,7 +172,7 @@ void ExchangeWork::start() {
     try {
         what_.ready();
         if (!is_aborted_) begin_messages();
-    } catch (const c10::Error &error) { // of what it was given: the others wait for that
+    } catch (const c10::Error &error) { // invalid arguments: the other ranks wait for a header
         failure = std::current_exception();
         refusal_ = c10::make_intrusive<ExchangeWork>(transport_,
                                                      Exchange{.number = what_.number,
@@ -198,7 +199,7 @@ bool ExchangeWork::wait_for_begin() {
     return has_begun_;
 }
 
-// Who aborts it while it begins doesn't see this one yet.
+// A thread that aborts the exchange while it begins does not see this work yet, so check again.
 void ExchangeWork::keep_if_begun(WorkPtr &place, WorkPtr work) {
     const std::lock_guard guard(beginning_);
     if (is_aborted_) work->abort();
@@ -262,7 +263,7 @@ void ExchangeWork::put(int other) {
         }
 }
 
-// What came with the header, which fits; what is still to come begins, if that was to know its number first.
+// Takes the data in a matching header, and begins the receives that had to know the number first.
 void ExchangeWork::take(int other) {
     const auto length = bytes_of(what_.taken, other);
     bool is_now = what_.is_late;
@@ -313,7 +314,7 @@ std::string ExchangeWork::compare(size_t row) const {
     return "";
 }
 
-// What doesn't fit between two others.
+// Mismatches between two other ranks.
 std::string ExchangeWork::compare_all() const {
     const auto size_at = [&](int rank, bool takes, int other) {
         uint64_t bytes;
@@ -411,9 +412,9 @@ bool ExchangeWork::finish_messages(std::chrono::milliseconds timeout, bool alone
     const auto gives_whole = settle(timeout);
     if (!gives_whole) return false;
     if (*gives_whole) { return arrive_whole(timeout, alone) && end_messages(timeout); }
-    // What others pass on is asked for after this rank has passed on its own, index by index: who is asked
-    // before he has it writes in his calling thread, and Gloo's spins meanwhile, since both need the
-    // connection's lock.
+    // Request forwarded data only after forwarding this rank's own, index by index. A rank that is asked
+    // before it has the data writes in its calling thread, while Gloo's thread spins on the connection's
+    // lock.
     const auto gather = [&](size_t i) {
         begin_all(gathers_, i, false, what_.gathered, everyone, what_.number, true);
     };
@@ -427,9 +428,10 @@ bool ExchangeWork::finish_messages(std::chrono::milliseconds timeout, bool alone
             begin_all(receives_, i + what_.ahead, false, what_.taken, what_.from, what_.number, false);
         if (is_aborted_) return false;
     }
-    for (size_t i = receives_.size(); i < gathers_.size(); i++) gather(i); // others' parts may be larger
+    for (size_t i = receives_.size(); i < gathers_.size(); i++) gather(i); // other ranks' parts may be larger
     if (!advance_until(timeout, [this] { return is_all_over(); })) return false;
-    for (const auto *all : {&gathers_, &sends_, &passes_}) // each is waited for once: the transport counts
+    for (const auto *all :
+         {&gathers_, &sends_, &passes_}) // wait exactly once for each: the transport counts waits
         if (all != &sends_ || !what_.arrives_after_sent)
             for (const auto &each : *all)
                 if (!wait_for(each, timeout)) return false;
@@ -451,14 +453,14 @@ bool ExchangeWork::end_messages(std::chrono::milliseconds timeout) {
     return true;
 }
 
-// --- through memory ---
+// --- shared memory ---
 
 size_t ExchangeWork::announced_bytes(int other) const {
     const auto length = bytes_of(what_.given, other);
     return header_bytes + 16 * announced_sizes() + (length <= max_inline_bytes(size_) ? length : 0);
 }
 
-// The first message, if there is room for it.
+// Writes the header to the inbox, if there is room.
 bool ExchangeWork::post(int other) {
     auto *room = segment_inbox_room(memory_->own(), static_cast<uint32_t>(other), what_.number,
                                     memory_->inbox_from(other));
@@ -481,7 +483,7 @@ bool ExchangeWork::read_inbox(int other, std::chrono::milliseconds timeout) {
                 std::min<size_t>(header_bytes + size_t(16) * header.sizes + inside, stride()));
     segment_inbox_take(its, to, what_.number);
     has_received_[static_cast<size_t>(other)] = true;
-    if (header.is_sent_both_ways) { // it has to go somewhere
+    if (header.is_sent_both_ways) { // the duplicate needs a receive buffer
         const int tag = first_exchange_tag | static_cast<int>(what_.number & 0xfffffff);
         Tensors one{at::empty({static_cast<int64_t>(stride())}, at::kByte)};
         WorkPtr work;
@@ -577,13 +579,13 @@ bool ExchangeWork::advance() {
 }
 
 bool ExchangeWork::arrive(size_t index, std::chrono::milliseconds timeout, bool alone) {
-    std::vector<int> near; // ranks of which something comes through memory
+    std::vector<int> near; // ranks whose data comes through shared memory
     size_t all = 0;
     for (int other = 0; other < size_; other++) {
         const auto r = static_cast<size_t>(other);
         if (taking_[r].ring < 0 || index >= what_.taken[r].size()) continue;
         near.push_back(other);
-        all = what_.taken[r][index].nbytes(); // where something is reduced the same of all
+        all = what_.taken[r][index].nbytes(); // equal for all ranks in a reduction
     }
     if (near.empty()) {
         if (what_.arrived) what_.arrived({.index = index, .alone = alone});
@@ -645,7 +647,7 @@ bool ExchangeWork::arrive_in_pieces(Exchange::Arrival arrival, size_t all, const
     return true;
 }
 
-// --- the whole at once ---
+// --- one-phase exchange through shared memory ---
 
 std::vector<int> ExchangeWork::other_ranks() const {
     std::vector<int> others;
@@ -671,7 +673,7 @@ void ExchangeWork::lease_rings() {
     }
     for (const int other : others) {
         giving_[static_cast<size_t>(other)].isnt_known = offers_whole_;
-        if (offers_whole_) continue; // what else there is is the transport's
+        if (offers_whole_) continue; // everything else uses the transport
         if (bytes_of(what_.given, other) > max_inline_bytes(size_)) lease(giving_, other);
         if (bytes_of(what_.passed, other) > max_inline_bytes(size_)) lease(passing_, other);
     }
@@ -690,7 +692,7 @@ std::optional<bool> ExchangeWork::settle(std::chrono::milliseconds timeout) {
     const auto has_offered = [&](int other) { return whole_of_[static_cast<size_t>(other)].ring >= 0; };
     if (offers_whole_ && std::all_of(others.begin(), others.end(), has_offered)) return true;
     const auto to = static_cast<uint32_t>(rank_);
-    for (const int other : others) { // what has been offered isn't used
+    for (const int other : others) { // discard what others have offered
         if (!has_offered(other)) continue;
         auto &whole = whole_of_[static_cast<size_t>(other)];
         const auto ring = static_cast<unsigned>(whole.ring);
@@ -727,7 +729,7 @@ bool ExchangeWork::arrive_whole(std::chrono::milliseconds timeout, bool alone) {
 
 template <typename Is> bool ExchangeWork::advance_until(std::chrono::milliseconds timeout, Is &&is) {
     using Clock = std::chrono::steady_clock;
-    constexpr std::chrono::milliseconds turn(100); // so soon the end of another process is noticed
+    constexpr std::chrono::milliseconds turn(100); // the end of another process is noticed within this time
     if (is()) return true;
     const auto most = timeout == kNoTimeout ? memory_->timeout() : timeout;
     const auto nap = std::clamp<std::chrono::milliseconds>(most, std::chrono::milliseconds(1), turn);
@@ -754,7 +756,7 @@ std::string ExchangeWork::stuck(bool is_late) const {
         if (!is_left(other)) continue;
         const auto r = static_cast<size_t>(other);
         auto *its = memory_->of(other);
-        // before its rings: what it put into them then is there
+        // Read these before its rings, so that everything it wrote before leaving is visible.
         const bool has_ended = segment_has_ended(its), has_left = segment_has_left(its);
         const auto waits = [&](const Stream &stream, const std::vector<Tensors> &lists, bool sends) {
             if (stream.ring < 0 || stream.index >= lists[r].size()) return false;
@@ -804,7 +806,7 @@ int ExchangeWork::sourceRank() const {
 
 namespace {
 
-// a = a reduced with b, or result = that.
+// result = reduction of a and b; result may be a.
 void combine(ReduceOp::RedOpType reduction, Tensor &result, const Tensor &a, const Tensor &b) {
     switch (reduction) {
     case ReduceOp::SUM: at::add_out(result, a, b); return;
@@ -837,7 +839,7 @@ void reduce(ReduceOp::RedOpType reduction, const Tensors &parts, Tensor result, 
         combine(reduction, result, parts[0], parts[1]);
         return divide(result, divisor);
     }
-    constexpr int64_t piece = 16384; // elements: PyTorch's loops take other threads from 32,768 on
+    constexpr int64_t piece = 16384; // elements: PyTorch's loops use several threads from 32,768 on
     Tensor sum;
     if (parts.size() > 2 || in_fp32)
         sum = at::empty({std::min(piece, length)},
@@ -861,7 +863,7 @@ void reduce(ReduceOp::RedOpType reduction, const Tensors &parts, Tensor result, 
         if (parts.size() == 2) {
             combine(reduction, to, part(0), part(1));
         } else {
-            auto so_far = sum.narrow(0, 0, here); // not in `to`, which may be a part that is still wanted
+            auto so_far = sum.narrow(0, 0, here); // not in `to`, which may be an operand that is still needed
             combine(reduction, so_far, part(0), part(1));
             for (size_t i = 2; i + 1 < parts.size(); i++) combine(reduction, so_far, so_far, part(i));
             combine(reduction, to, so_far, part(parts.size() - 1));

@@ -1,4 +1,6 @@
-// The Python module openxpu._distributed: ProcessGroupXCCL. Importing it registers c10d's operators for xpu.
+// The Python module openxpu._distributed: ProcessGroupXCCL and the flight recorder. Importing it registers
+// c10d's operators for xpu. Calls that may wait release the GIL; c10::DistBackendError becomes
+// torch.distributed's exception.
 #include <torch/csrc/distributed/c10d/control_plane/Handlers.hpp>
 #include <torch/csrc/utils/pybind.h>
 

@@ -26,7 +26,7 @@ namespace {
 constexpr const char *reduction_names[] = {"sum", "average", "product", "min",        "max",
                                            "and", "or",      "xor",     "scaled sum", "unused"};
 
-// With the sizes of the tensors that have some on all ranks alike, or with how many elements they have.
+// Describes a call, with the tensors' sizes or, for the comparison between ranks, their element counts.
 std::string in_words(const Collective &collective, const Tensors &tensors, bool with_sizes) {
     std::ostringstream text;
     text << collective.title;
@@ -49,7 +49,7 @@ Tensor as_transportable(const Tensor &host, const Collective &collective) {
     const bool in_bytes = !collective.reduces && !is_transportable(host.scalar_type());
     const auto real = collective.reduces && host.is_complex() ? at::view_as_real(host) : host;
     if (collective.as == Collective::keep && !in_bytes) return real;
-    // one element may have any stride, which bytes can't
+    // A single element may have any stride, which a view as bytes does not allow.
     const auto row = real.numel() == 1 ? real.as_strided({1}, {1}) : real.view({-1});
     const auto flat = in_bytes ? row.view(at::kByte) : row;
     if (collective.as != Collective::rows) return flat;
@@ -88,7 +88,7 @@ Tensor Transfer::map(const Tensor &tensor, const Collective &collective, bool re
         host = tensor.cpu();
         if (written) returns.push_back({tensor, host});
     } else if (!copying) {
-        const auto alias = as_cpu(tensor); // itself in a replay
+        const auto alias = as_cpu(tensor); // the tensor itself in a replay
         const bool is_itself = alias.is_contiguous() && !is_widened;
         host = is_itself ? alias : at::empty(alias.sizes(), alias.options().dtype(type));
         if (!is_itself) {
@@ -97,7 +97,7 @@ Tensor Transfer::map(const Tensor &tensor, const Collective &collective, bool re
         }
     } else {
         const c10::StreamGuard guard(*copying);
-        // a factory's pinned memory is CUDA's in a CUDA build, and as any other to the device
+        // In a CUDA build the tensor factories pin memory for CUDA, which is ordinary memory to this device.
         host = at::detail::empty_generic(tensor.sizes(), at::getHostAllocator(c10::kXPU),
                                          c10::DispatchKeySet(c10::DispatchKey::CPU), type, std::nullopt);
         if (read) host.copy_(is_widened ? tensor.to(type) : tensor, true);
@@ -152,7 +152,7 @@ void CollectiveWork::follow(WorkPtr carried, Transfer transfer) {
         transport_work_ = std::move(carried);
         transfer_ = std::move(transfer);
         exchange_ = transfer_.exchange;
-        needs_waiter_ = transport_work_ == exchange_; // Gloo's sends and receptions have no future
+        needs_waiter_ = transport_work_ == exchange_; // Gloo's sends and receives have no future
         is_over = is_over_;
     }
     if (is_over && exchange_) {
@@ -179,7 +179,7 @@ void CollectiveWork::fail(const std::exception_ptr &failure) {
     if (recording) recording->over(false);
     finish(failure);
     future_->setError(failure);
-    if (exchange) exchange->abort(); // who waits for it goes on
+    if (exchange) exchange->abort(); // wakes the thread that waits for it
 }
 
 void CollectiveWork::abandon_transport() {
@@ -227,7 +227,7 @@ void CollectiveWork::wait_for_transport(std::chrono::milliseconds timeout, bool 
     try {
         const at::AutoDispatchBelowADInplaceOrView below_autograd;
         if (!(exchange_ ? exchange_->finish(timeout, alone) : transport_work_->wait(timeout)))
-            return; // who aborted it says why
+            return; // aborted: the aborting thread reports the reason
     } catch (...) { failure = std::current_exception(); }
     complete(failure);
 }
@@ -262,12 +262,12 @@ void CollectiveWork::complete(std::exception_ptr failure) {
     try {
         if (failure) std::rethrow_exception(failure);
         if (exchange_ && !is_over_) why = exchange_->mismatch_text(kNoTimeout);
-        if (why.empty() && !is_over_) { // or it was given up meanwhile
+        if (why.empty() && !is_over_) { // otherwise it has been given up
             const at::AutoDispatchBelowADInplaceOrView below_autograd;
             for (const auto &each : transfer_.finish) each();
             copy_back();
         }
-    } catch (const c10::Error &) { // what it was given is at fault, and the group goes on
+    } catch (const c10::Error &) { // the arguments are at fault, so the group continues
         refusal = std::current_exception();
     } catch (const std::exception &error) {
         why = error.what();
@@ -294,14 +294,14 @@ RecordedWork::RecordedWork(int rank, const Collective &collective, const Tensors
     future_->markCompleted(c10::IValue(outputs_));
 }
 
-// --- who waits ---
+// --- waiting thread ---
 
 struct Waiter::State {
     std::mutex lock; // guards the fields below
     std::condition_variable changes;
     struct Task {
         std::function<void()> function;
-        std::unique_ptr<AtWork> at_work; // until what the function holds has ended, too
+        std::unique_ptr<AtWork> at_work; // outlives everything that the function holds
     };
     std::deque<Task> waiting;
     bool runs = false, ends = false;
@@ -315,7 +315,7 @@ struct Waiter::State {
             waiting.pop_front();
             hold.unlock();
             first.function();
-            first = {}; // what it holds ends here
+            first = {}; // destroys what it holds, without the lock
             hold.lock();
         }
     }
@@ -344,7 +344,7 @@ Waiter::~Waiter() {
     state_->changes.notify_one();
 }
 
-// --- several ---
+// --- coalesced works ---
 
 bool CoalescedWork::isCompleted() {
     for (const auto &part : parts_)
