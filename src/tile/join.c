@@ -22,7 +22,7 @@ typedef struct join {
     region *body;
     op *program, *offset, *index; /* pid, pid * columns, pid * columns + range */
     int columns;
-    int steps, across; /* `across`: reads with contiguous columns */
+    int steps, across; /* of the search; reads with contiguous columns */
     bool reduces;
 } join;
 

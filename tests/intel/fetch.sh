@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# fetch.sh DIR [PACKAGE…]: Intel's offline GPU compiler (or, by name, its GPU driver) from Debian sid into
-# DIR, without touching the machine's own packages, and DIR/bin/ocloc that runs it with sid's C library.
-# Exit status 3 when they can't be had here.
+# fetch.sh DIR [PACKAGE…]: unpacks Intel's offline GPU compiler, or the named packages, from Debian sid into DIR.
+# The system's own packages are not changed. DIR/bin/ocloc runs the compiler with sid's C library. The exit status
+# is 3 if the packages are unavailable.
 set -euo pipefail
 dir=$(mkdir -p "$1" && cd "$1" && pwd); shift
 [ $# -gt 0 ] || set -- intel-ocloc libigc2 libigdfcl2 intel-opencl-icd ocl-icd-libopencl1 libstdc++6

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# run.sh [PART…]: without an Intel GPU, Intel's offline compiler and its GPU driver from Debian sid.
-# kernels: 200 of the kernels that a quarter of the op tests build, compiled for six products (all kernels of all op tests
-# with OPENXPU_TEST_ALL=1: some hours). matrix: products by matrix units. corpus: what the Triton IR compiler emits for
-# every 20th module of its corpus (or all). driver: the runtime's C tests on the driver, no GPU. No part: all four, one
-# after the other, whatever becomes of each. Exit status 77 where compiler and driver can't be had.
+# run.sh [PART…]: tests with Intel's offline compiler and its GPU driver from Debian sid, without an Intel GPU.
+#   kernels  compiles 200 of the kernels that a quarter of the op tests build for six products. OPENXPU_TEST_ALL=1
+#            compiles all kernels of all op tests, which takes hours.
+#   matrix   checks the kernels for XMX.
+#   corpus   compiles the output of the Triton IR compiler for every 20th module of its corpus (or all).
+#   driver   runs the runtime's C tests on the driver.
+# Without arguments all four run, even if one fails. The exit status is 77 if compiler and driver are unavailable.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
