@@ -26,7 +26,7 @@ static size_t groups;    /* work-groups of the last launch of the former */
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_matrix"))
         by_units++, groups = work->range->groups[0];
-    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemv")) by_vectors++;
+    if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemv ")) by_vectors++;
 }
 
 /* What decides the kernel. */
