@@ -598,7 +598,8 @@ void emit_barrier(emitter *e, unsigned fences) {
 void barrier_if_touched(emitter *e) {
     if (!e->touches_local) return;
     if (e->copies)
-        emit_line(e, e->depth, "commit_copies();\n%*sWAIT_FOR_COPIES(0);", 4 * e->scopes[e->depth].indent, "");
+        emit_line(e, e->depth, "commit_copies();\n%*sWAIT_FOR_COPIES(0);", 4 * e->scopes[e->depth].indent,
+                  "");
     e->copies = false;
     emit_barrier(e, FENCE_LOCAL);
     e->touches_local = false;

@@ -824,8 +824,10 @@ static void emit_matrix(emitter *e, op *o, const matrix *u) {
 static void multiply_fragments(emitter *e, const matrix *u, const tiling *x,
                                const materialized *const *operands, const char *sums, const char *row,
                                const char *column, int steps) {
-    static const char *const transposed[ELEMENTS] = {
-        [I8] = "transposed_i8", [F16] = "transposed_f16", [BF16] = "transposed_f16", [F32] = "transposed_f32"};
+    static const char *const transposed[ELEMENTS] = {[I8] = "transposed_i8",
+                                                     [F16] = "transposed_f16",
+                                                     [BF16] = "transposed_f16",
+                                                     [F32] = "transposed_f32"};
     tile *t = e->t;
     int high = x->rows / 2, wide = x->columns / 4, bytes = element_bits(u->element) / 8, pieces[2];
     const char *n = tile_format(t, "%d", ++e->names), *read[2];
