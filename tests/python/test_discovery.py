@@ -227,5 +227,5 @@ def test_memory_of_each_kind(driver: Path) -> None:
 def test_memory_of_a_host_by_setting(driver: Path, setting: str, bytes_: int) -> None:
     answer = ask(driver, MEMORY, "cpu", OPENXPU_HOST_MEMORY=setting)
     assert answer == f"[({bytes_}, {bytes_})]"
-    answer = ask(driver, MEMORY, "cpu", OPENXPU_HOST_MEMORY=setting, OPENXPU_DEVICE="cpu,cpu")
+    answer = ask(driver, MEMORY, "cpu", OPENXPU_HOST_MEMORY=setting, OPENXPU_DEVICE="a processor,a processor")
     assert answer == str([(bytes_ // 2, bytes_ // 2)] * 2)  # they share it
