@@ -48,9 +48,8 @@ def findings() -> Iterator[str]:
     names, expressions = retired()
     any_expression = re.compile("|".join(f"(?:{e})" for e in expressions), re.IGNORECASE)
     for file, text in tracked():
-        if not any_expression.search(f"{file}\n{text}") and names.keys().isdisjoint(
-            IDENTIFIER.findall(f"{file}\n{text}")
-        ):
+        whole = f"{file}\n{text}"
+        if not any_expression.search(whole) and names.keys().isdisjoint(IDENTIFIER.findall(whole)):
             continue
         for place, line in ((file, file), *((f"{file}:{n}", s) for n, s in enumerate(text.splitlines(), 1))):
             found = {name: names[name] for name in IDENTIFIER.findall(line) if name in names}

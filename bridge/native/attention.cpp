@@ -85,7 +85,7 @@ bool mask_spreads(sdp::sdp_params const &p, bool debug) {
 }
 
 // Kernels divide by numbers of heads and elements; products of empty matrices are right by themselves.
-bool something_there(sdp::sdp_params const &p, bool debug) {
+bool has_no_empty_tensor(sdp::sdp_params const &p, bool debug) {
     for (const auto *const tensor : {&p.query, &p.key, &p.value})
         for (const auto &size : tensor->sym_sizes())
             if (TORCH_GUARD_OR_FALSE(size.sym_eq(0))) {
@@ -100,7 +100,7 @@ bool fused_fits(sdp::sdp_params const &p, bool debug) {
     constexpr std::array<bool (*)(sdp::sdp_params const &, bool), 8> conditions{
         sdp::check_nested_tensor,
         sdp::check_tensor_shapes,
-        something_there,
+        has_no_empty_tensor,
         sdp::check_batch_size_and_num_heads_dense<true>,
         mask_spreads,
         sdp::check_nonzero_sequence_lengths_dense,

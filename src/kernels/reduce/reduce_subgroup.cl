@@ -84,7 +84,7 @@ static inline acc across_lanes(acc a) {
         STEP(THIRD_ACC, saw_nan, AT(base, j + 2 * (apart)), i + 2 * (idx)(apart))                  \
         STEP(FOURTH_ACC, saw_nan, AT(base, j + 3 * (apart)), i + 3 * (idx)(apart))                 \
     }
-/* That for e from e to `end`. */
+/* FOUR_AT for every e up to `end`, one block of steps after the other. */
 #define FOUR_STEPS(end, next, apart)                                                               \
     while (e < (end)) {                                                                            \
         const long stop = min((long)(end), e + BLOCK * (next));                                    \
@@ -164,7 +164,7 @@ static inline acc lane_total(const reduce_params *p, ulong o, long n, uint lane)
     const xpu_addr base = row;
     BEGIN_LEVELS
     long e = 0;
-#ifdef LENGTH /* at most a block; Intel's CPU compiler crashes on levels that a constant length leaves empty */
+#ifdef LENGTH /* one block holds it: with levels that stay empty Intel's CPU compiler crashes */
     for (; e + 4 * LANES <= n; e += 4 * LANES) FOUR_AT(e, LANES)
 #else
     FOUR_STEPS(n - (4 * LANES - 1), 4 * LANES, LANES)
