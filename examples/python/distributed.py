@@ -109,7 +109,7 @@ def main() -> None:
     )
     for column in ("", "last loss", "difference", "first step", "ms a step", "kB sent a step"):
         table.add_column(column, justify="right" if column else "left")
-    ways = {"alone": model, "replicas (DDP)": replicated, "shards (FSDP2)": sharded}
+    ways = {"alone": model, "DDP": replicated, "FSDP2": sharded}
     alone: list[float] = []
     furthest = 0.0
     with Progress(console=console, disable=rank != 0) as progress:

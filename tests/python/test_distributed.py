@@ -855,10 +855,10 @@ def test_example() -> None:
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    rows = re.findall(r"(alone|DDP|FSDP2)\S* +│ +(\S+) │ +(\S+) │ +(\S+) │ +(\S+)", done.stdout)
+    rows = re.findall(r"│ (\S+) +│ +(\S+) │ +(\S+) │ +(\S+) s │ +(\S+) │ +(\S+) │", done.stdout)
     assert [row[0] for row in rows] == ["alone", "DDP", "FSDP2"], done.stdout
-    assert all(float(row[1]) < 2.35 and float(row[2]) <= 1e-5 and float(row[3]) > 0 for row in rows)
-    assert all(float(row[4]) > 100 for row in rows[1:])  # kB: gradients went over the network
+    assert all(float(row[1]) < 2.35 and float(row[2]) <= 1e-5 and float(row[4]) > 0 for row in rows)
+    assert all(float(row[5]) > 100 for row in rows[1:])  # kB: gradients went over the network
 
 
 if __name__ == "__main__":
