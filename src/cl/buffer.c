@@ -109,7 +109,8 @@ static xpu_status enter(entry new_entry) {
             entries = more;
             entry_room = room;
         } else {
-            status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory to note a buffer");
+            status =
+                xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory while recording an allocation");
         }
     }
     if (status == XPU_SUCCESS) {
@@ -158,7 +159,8 @@ xpu_status buffer_alloc(int index, size_t size, void **pointer) {
         if (status != XPU_SUCCESS) device->api->clReleaseMemObject(e.buffer);
     }
     if (is_lack_of_memory(status))
-        return xpu_fail(XPU_ERROR_OUT_OF_MEMORY, "%s gives no %zu bytes", device->properties.name, size);
+        return xpu_fail(XPU_ERROR_OUT_OF_MEMORY, "%s: could not allocate %zu bytes", device->properties.name,
+                        size);
     XPU_TRY(status);
     *pointer = e.base;
     return XPU_SUCCESS;
@@ -174,6 +176,6 @@ xpu_status buffer_free(int index, void *pointer) {
         memmove(e, e + 1, (size_t)(entries + --entry_count - e) * sizeof *e);
     }
     os_rwlock_write_unlock(&entries_lock);
-    XPU_REJECT_IF(!buffer, "%p is no buffer of %s", pointer, device->properties.name);
+    XPU_REJECT_IF(!buffer, "%p is not the start of a buffer on %s", pointer, device->properties.name);
     return cl_check(device->api->clReleaseMemObject(buffer), "->clReleaseMemObject", device);
 }

@@ -141,7 +141,9 @@ xpu_status cl_read_capabilities(cl_device *device) {
     size_t size = 0;
     CL_TRY(device, device->api->clGetDeviceInfo(device->id, CL_DEVICE_EXTENSIONS, 0, NULL, &size));
     char *extensions = core_calloc(1, size + 3);
-    if (!extensions) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a device's extensions");
+    if (!extensions)
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY,
+                        "out of host memory while reading a device's extensions");
     extensions[0] = ' ';
     device->api->clGetDeviceInfo(device->id, CL_DEVICE_EXTENSIONS, size, extensions + 1, NULL);
     strcat(extensions, " ");
@@ -245,8 +247,11 @@ xpu_status cl_read_capabilities(cl_device *device) {
         supported = false;
     device->profiling = !device->host;
     core_free(extensions);
-    if (!supported) return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "%s has neither USM nor SVM", p->name);
+    if (!supported)
+        return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "%s is not supported: its driver offers neither USM nor SVM",
+                        p->name);
     device->options = build_options(&q, p);
-    if (!device->options) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for build options");
+    if (!device->options)
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a device's build options");
     return XPU_SUCCESS;
 }

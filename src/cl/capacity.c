@@ -34,11 +34,10 @@ xpu_status capacity_of_host(const os_memory *memory, const char *setting, uint64
         share =
             is_share ? number / (*unit ? 100 : 1) : number * (double)(UINT64_C(1) << (bits < 0 ? 0 : bits));
         if (unit == setting || bits < 0 || !(share > 0) || (is_share && share > 1))
-            return xpu_fail(
-                XPU_ERROR_INVALID_ARGUMENT,
-                "OPENXPU_HOST_MEMORY=%s: must be a share of the memory, over 0 and at most 1 or 100%%, "
-                "or a size such as 12GiB",
-                setting);
+            return xpu_fail(XPU_ERROR_INVALID_ARGUMENT,
+                            "OPENXPU_HOST_MEMORY=%s: must be a fraction of host memory (above 0, at most 1 "
+                            "or 100%%) or a size such as 12GiB",
+                            setting);
         if (!is_share) {
             *bytes = share < (double)most ? (uint64_t)share : most;
             return XPU_SUCCESS;

@@ -58,11 +58,10 @@ static bool is_lost(const cl_device *device) {
 }
 
 xpu_status cl_fail_lost(const cl_device *device, const char *cause) {
-    return xpu_fail(
-        XPU_ERROR_DEVICE_LOST,
-        "%s is lost to this process, since a kernel faulted or the driver reset the device (%s); what "
-        "was in its memory is gone, and only a new process can use it",
-        device->properties.name, cause);
+    return xpu_fail(XPU_ERROR_DEVICE_LOST,
+                    "%s is lost to this process because a kernel faulted or the driver reset the device "
+                    "(%s). The contents of its memory are gone; restart the process to use the device again",
+                    device->properties.name, cause);
 }
 
 xpu_status cl_failed(cl_int error, const char *call, const cl_device *device) {

@@ -180,9 +180,9 @@ xpu_status cl_get(int index, cl_device **device) {
     XPU_TRY(cl_init());
     if (!device_count) return xpu_fail(XPU_ERROR_NO_DEVICE, "%s", xpu_no_device_hint());
     if (index < 0 || index >= device_count)
-        return xpu_fail(
-            XPU_ERROR_INVALID_ARGUMENT, "device index %d: must be 0 to %d%s", index, device_count - 1,
-            cl_devices[0].host ? " (OPENXPU_DEVICE=cpu,cpu makes two devices of the processor)" : "");
+        return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "device index %d: must be 0 to %d%s", index,
+                        device_count - 1,
+                        cl_devices[0].host ? " (OPENXPU_DEVICE=cpu,cpu makes two devices of the CPU)" : "");
     *device = &cl_devices[index];
     return XPU_SUCCESS;
 }
@@ -193,17 +193,16 @@ static bool is_set(const char *variable) { return getenv(variable) && *getenv(va
 
 const char *xpu_no_device_hint(void) {
     if (is_set("OPENXPU_DEVICE"))
-        return "No OpenCL device matches OPENXPU_DEVICE. `openxpu info` lists what there is.";
+        return "No OpenCL device matches OPENXPU_DEVICE. `openxpu info` lists the available devices.";
     if (found_count && is_set("ONEAPI_DEVICE_SELECTOR"))
-        return "No OpenCL device matches ONEAPI_DEVICE_SELECTOR. Without it, `openxpu info` lists what there "
-               "is.";
+        return "No OpenCL device matches ONEAPI_DEVICE_SELECTOR. Unset it and run `openxpu info` to list the "
+               "available devices.";
     if (is_set("ZE_AFFINITY_MASK")) /* Intel's driver does not list devices that the mask excludes */
-        return "No OpenCL device was found that ZE_AFFINITY_MASK names. Without it, `openxpu info` lists "
-               "what there is.";
-    return "No OpenCL device was found. For the processor: pip install intel-opencl-rt "
-           "intel-cmplr-lib-rt. For an Intel GPU: install Intel's compute runtime, the package "
-           "intel-opencl-icd where the system has one (Ubuntu, Debian 12; Debian 13 has none), else from "
-           "github.com/intel/compute-runtime/releases.";
+        return "No OpenCL device matches ZE_AFFINITY_MASK. Unset it and run `openxpu info` to list the "
+               "available devices.";
+    return "No OpenCL device was found. For the CPU: pip install intel-opencl-rt intel-cmplr-lib-rt. For an "
+           "Intel GPU: install Intel's compute runtime: the package intel-opencl-icd on Ubuntu and Debian "
+           "12, otherwise (Debian 13 has no package) from github.com/intel/compute-runtime/releases.";
 }
 
 bool xpu_in_bad_fork(void) { return bad_fork; }

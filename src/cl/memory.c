@@ -5,8 +5,8 @@
 #include "core/os.h"
 
 static xpu_status no_memory(int device, size_t size) {
-    return xpu_fail(XPU_ERROR_OUT_OF_MEMORY, "%s gives no %zu bytes", cl_devices[device].properties.name,
-                    size);
+    return xpu_fail(XPU_ERROR_OUT_OF_MEMORY, "%s: could not allocate %zu bytes",
+                    cl_devices[device].properties.name, size);
 }
 
 xpu_status cl_memory_alloc(int index, size_t size, void **pointer) {
@@ -78,7 +78,8 @@ static os_mutex mappings_lock = OS_MUTEX_INIT;
 
 static xpu_status map_buffer(cl_device *device, size_t size, void **pointer) {
     mapping *m = core_malloc(sizeof *m);
-    if (!m) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a pinned block's record");
+    if (!m)
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory while recording a pinned block");
     cl_int error;
     cl_command_queue queue =
         device->api->clCreateCommandQueueWithProperties(device->context, device->id, NULL, &error);
@@ -114,7 +115,9 @@ xpu_status cl_host_alloc(size_t size, void **pointer) {
     switch (device->properties.memory) {
     case XPU_MEMORY_HOST:
         memory = core_fault() ? NULL : os_aligned_alloc(4096, size);
-        if (!memory) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no %zu bytes of host memory", size);
+        if (!memory)
+            return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory: could not allocate %zu bytes",
+                            size);
         *pointer = memory;
         return XPU_SUCCESS;
     case XPU_MEMORY_USM: return usm_host_alloc(device, size, pointer);

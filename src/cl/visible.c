@@ -111,10 +111,10 @@ static xpu_status read_device(selector *s, const char *word, size_t length, unsi
     const bool fpga = is_word(word, length, "fpga") || is_word(word, length, "acc");
     if (!any && !number && !cpu && !gpu && !fpga) {
         if (!length || !memchr(word, '.', length) || strspn(word, sub_device) < length)
-            return bad(s, word, length, "is no device: *, cpu, gpu, fpga or an index");
+            return bad(s, word, length, "is not a device: use *, cpu, gpu, fpga or an index");
         return word[length - 1] == '*'
                    ? XPU_SUCCESS
-                   : bad(s, word, length, "is a sub-device, and OpenCL devices are whole");
+                   : bad(s, word, length, "is a sub-device; only whole OpenCL devices can be selected");
     }
     for (int i = 0; i < s->count; i++) {
         const xpu_device_type type = s->devices[i].properties.type;
@@ -136,13 +136,14 @@ static xpu_status read_backend(const selector *s, const char *word, size_t lengt
     bool known = *backends;
     for (size_t i = 0; i < sizeof other_backends / sizeof *other_backends; i++)
         known |= is_word(word, length, other_backends[i]);
-    return known ? XPU_SUCCESS
-                 : bad(s, word, length, "is no backend: *, opencl, level_zero, cuda, hip or native_cpu");
+    return known
+               ? XPU_SUCCESS
+               : bad(s, word, length, "is not a backend: use *, opencl, level_zero, cuda, hip or native_cpu");
 }
 
 static xpu_status read_term(selector *s, const char *term, size_t length, uint8_t *marks) {
     const char *colon = memchr(term, ':', length), *end = term + length;
-    if (!colon) return bad(s, term, length, "has no colon: a term is backend:devices");
+    if (!colon) return bad(s, term, length, "has no colon: each term must be backend:devices");
     unsigned backends;
     XPU_TRY(read_backend(s, term, (size_t)(colon - term), &backends));
     for (const char *word = colon + 1;; word++) {
@@ -163,7 +164,8 @@ static xpu_status apply_selector(const char *text, cl_device *devices, int *coun
         const size_t length = strcspn(term, ";");
         const bool discard = *term == '!';
         if (length && discards && !discard)
-            return bad(&s, term, length, "accepts devices after a term that discards some: those come last");
+            return bad(&s, term, length,
+                       "accepts devices after a term that discards some: put discarding terms last");
         if (length)
             XPU_TRY(read_term(&s, term + discard, length - discard, discard ? s.discarded : s.accepted));
         accepts |= length && !discard;
@@ -226,7 +228,7 @@ static int list_once(const cl_device *found, int count, cl_device *all) {
 xpu_status visible_devices(const visible_rules *rules, const cl_device *found, int count, cl_device *to,
                            int room, int *seen) {
     cl_device *all = core_malloc(CL_MAX_DEVICES * sizeof *all);
-    if (!all) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory to list the devices");
+    if (!all) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory while listing the devices");
     int listed = list_once(found, count, all);
     if (is_set(rules->mask)) listed = apply_mask(rules->mask, all, listed);
     xpu_status status = XPU_SUCCESS;

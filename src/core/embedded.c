@@ -39,7 +39,7 @@ xpu_status embedded_add(text *out, const char *source, size_t size, embedded_see
             const char *name = source + prefix, *quote = memchr(name, '"', length - prefix);
             const embedded_file *file = quote ? embedded_find(name, (size_t)(quote - name)) : NULL;
             if (!file)
-                return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel source: no embedded file for %.*s",
+                return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel source: no embedded file matches %.*s",
                                 (int)length, source);
             XPU_TRY(add_file(out, file, seen));
         } else {

@@ -73,7 +73,7 @@ tuning_line tuning_line_of(int number) {
     return (tuning_line){.name = rate_names[number - TUNE_COUNT],
                          .unit = "multiply-adds a microsecond and compute unit",
                          .benchmark = "c/matrix.c",
-                         .text = "what the tile reaches in a large product; products take the best one",
+                         .text = "the tile's rate in a large matrix product; the fastest tile is chosen",
                          .least = 1,
                          .most = INT64_C(1) << 40};
 }
@@ -94,7 +94,7 @@ xpu_status tuning_set(tuning_place place, int number, int64_t value, enum tuning
     const tuning_line line = tuning_line_of(number);
     origin *origin = origin_of(place, number);
     if (value < line.least || value > line.most)
-        return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "%s is %lld: it may be %lld to %lld (%s)", line.name,
+        return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "%s is %lld: must be %lld to %lld (%s)", line.name,
                         (long long)value, (long long)line.least, (long long)line.most, line.unit);
     if (source == TUNING_MEASURED && origin->source == TUNING_PINNED) return XPU_SUCCESS;
     if (source == TUNING_SET && origin->source != TUNING_SET) {
@@ -126,7 +126,7 @@ static xpu_status pin(const char *given) {
         if (number < 0)
             return xpu_fail(
                 XPU_ERROR_INVALID_ARGUMENT,
-                "OPENXPU_TUNING: there is no \"%.*s\"; `openxpu info --tuning` lists what there is",
+                "OPENXPU_TUNING: no parameter \"%.*s\"; `openxpu info --tuning` lists the parameters",
                 (int)name, at);
         char *end;
         const long long value = name < length ? strtoll(at + name + 1, &end, 10) : 0;

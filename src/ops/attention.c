@@ -125,12 +125,16 @@ static xpu_status check(const xpu_attention *args) {
         return op_unsupported_dtype("attention", q->dtype, NULL);
     if (k->dtype != q->dtype || v->dtype != q->dtype || k->size[1] != v->size[1] ||
         k->size[2] != v->size[2] || k->size[3] != q->size[3] || k->size[1] == 0 || q->size[1] % k->size[1])
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "attention: query, key and value don't fit each other");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "attention: query, key and value have incompatible shapes or dtypes");
     if (is_banded(args) && args->bias)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "attention: no bias with a window or sequences");
+        return op_fail(XPU_ERROR_NOT_SUPPORTED,
+                       "attention: a bias can't be combined with a window or with packed sequences");
     if (args->sequences > 0 &&
         (q->size[0] != 1 || k->size[0] != 1 || !args->query_starts || !args->key_starts))
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "attention: sequences want a batch of 1 and their starts");
+        return op_fail(
+            XPU_ERROR_INVALID_ARGUMENT,
+            "attention: packed sequences need a batch size of 1 and the starts of queries and keys");
     return XPU_SUCCESS;
 }
 
@@ -499,14 +503,16 @@ static xpu_status grad_operands(xpu_stream *stream, const xpu_device_properties 
 
 static xpu_status check_grad(const xpu_attention *args, const xpu_attention_grad *grad) {
     if (!grad->key != !grad->value)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "attention: the gradient of key or value alone");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "attention: the gradients of key and value must be requested together");
     if (!grad->bias) return XPU_SUCCESS;
     const int64_t size[4] = {args->query->size[0], args->query->size[1], args->query->size[2],
                              args->key->size[2]};
     bool fits = args->bias && args->bias->dtype != XPU_BOOL && grad->bias->dtype == args->bias->dtype;
     for (int i = 0; i < 4 && fits; i++) fits = grad->bias->size[i] == size[i] || grad->bias->size[i] == 1;
     return fits ? XPU_SUCCESS
-                : op_fail(XPU_ERROR_INVALID_ARGUMENT, "attention: the bias' gradient doesn't fit the bias");
+                : op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                          "attention: the gradient of the bias doesn't match the bias in shape or dtype");
 }
 
 xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,

@@ -292,8 +292,9 @@ static xpu_status copy_on_host(xpu_stream *stream, const xpu_device_properties *
 
 xpu_status xpu_copy(xpu_stream *stream, const xpu_iter *iter) {
     if (iter->outputs != 1 || iter->inputs != 1)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_copy: %d outputs and %d inputs; takes one of each",
-                       iter->outputs, iter->inputs);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "xpu_copy: got %d outputs and %d inputs; takes one of each", iter->outputs,
+                       iter->inputs);
     const xpu_operand *to = &iter->operand[0], *from = &iter->operand[1];
     xpu_iter own;
     if (iter->dims > 1 && iter_has_mergeable_dims(iter)) {
@@ -359,8 +360,9 @@ static void element_bytes(const xpu_scalar *value, xpu_dtype dtype, uint64_t byt
 
 xpu_status xpu_fill(xpu_stream *stream, const xpu_iter *iter, const xpu_scalar *value) {
     if (iter->outputs != 1 || iter->inputs != 0)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_fill: %d outputs and %d inputs; takes one output",
-                       iter->outputs, iter->inputs);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "xpu_fill: got %d outputs and %d inputs; takes one output and no input", iter->outputs,
+                       iter->inputs);
     const xpu_operand *to = &iter->operand[0];
     xpu_iter own;
     if (dtype_class(to->dtype) == DTYPE_CLASS_PACKED) return op_unsupported_dtype("fill", to->dtype, NULL);

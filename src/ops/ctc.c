@@ -32,11 +32,12 @@ static xpu_status describe(xpu_stream *stream, const xpu_ctc *args, ctc_params *
     if (args->dtype != XPU_FLOAT32 && !(args->dtype == XPU_FLOAT64 && device->has_fp64))
         return op_unsupported_dtype("ctc_loss", args->dtype, device);
     if (args->target_dtype != XPU_INT32 && args->target_dtype != XPU_INT64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "ctc_loss: targets of dtype %s",
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "ctc_loss: targets of dtype %s; must be int32 or int64",
                        xpu_dtype_name(args->target_dtype));
     if (args->blank < 0 || args->blank >= args->labels)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "ctc_loss: the blank is %lld of %lld labels",
-                       (long long)args->blank, (long long)args->labels);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "ctc_loss: blank is %lld, which is not one of the %lld labels", (long long)args->blank,
+                       (long long)args->labels);
     *p = (ctc_params){.log_probs = XPU_ADDR(args->log_probs),
                       .targets = XPU_ADDR(args->targets),
                       .input_lengths = XPU_ADDR(args->input_lengths),

@@ -15,9 +15,12 @@ static xpu_status run(xpu_stream *stream, int which, const xpu_deform *args, def
     XPU_TRY(xpu_device_get_properties(index, &device));
     XPU_TRY(check_floating(device, "deform", args->dtype));
     if (p->grad_image && args->dtype == XPU_FLOAT64 && !device->has_atomic64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "deform: this device has no 64-bit atomics for its gradient");
+        return op_fail(
+            XPU_ERROR_NOT_SUPPORTED,
+            "deform_conv2d: the gradient in float64 needs 64-bit atomics, which this device lacks");
     if (args->groups < 1 || args->channels % args->groups)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "deform: %d channels in %d groups", args->channels,
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "deform_conv2d: %d channels can't be divided into %d groups", args->channels,
                        args->groups);
     p->total = total;
     p->channels = args->channels;

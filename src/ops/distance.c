@@ -37,8 +37,9 @@ static xpu_status describe(xpu_stream *stream, const xpu_distance *args, distanc
     if (args->dtype != XPU_FLOAT32 && !(wide && device->has_fp64))
         return op_unsupported_dtype(args->pairs ? "pdist" : "cdist", args->dtype, device);
     if (!(args->p >= 0) || (args->pairs && args->rows1 != args->rows2))
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "distance: p = %g, %lld and %lld rows", args->p,
-                       (long long)args->rows1, (long long)args->rows2);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "distance: p = %g must not be negative; %lld and %lld rows must be equal for pdist",
+                       args->p, (long long)args->rows1, (long long)args->rows2);
     p->rows1 = args->rows1;
     p->rows2 = args->rows2;
     p->columns = args->columns;

@@ -74,10 +74,10 @@ static xpu_status get_kernel(int device, int which, bool maximum, const xpu_bags
 static xpu_status check(const xpu_device_properties *device, const xpu_bags *args) {
     XPU_TRY(check_floating(device, "embedding", args->dtype));
     if (args->index_dtype != XPU_INT64 && args->index_dtype != XPU_INT32)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "embedding: indices are int64 or int32");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "embedding: indices must be int64 or int32");
     if (args->rows < 0 || args->width < 0 || args->width > UINT32_MAX / 2 || args->count < 0 ||
         args->bags < 0)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "embedding: sizes out of range");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "embedding: a size is negative or too large");
     return XPU_SUCCESS;
 }
 

@@ -99,10 +99,12 @@ xpu_status xpu_triangle(xpu_stream *stream, const xpu_tensor *in, const xpu_tens
                         bool upper) {
     int dims = out->dims;
     if (dims < 2 || dims != in->dims || in->dtype != out->dtype)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "triangle: two tensors of one dtype and shape, 2 dimensions at least");
+        return op_fail(
+            XPU_ERROR_INVALID_ARGUMENT,
+            "tril/triu: input and output must have the same dtype and shape, with at least 2 dimensions");
     if (dims - 2 > TRIANGLE_BATCH_DIMS)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "triangle: more than %d dimensions", TRIANGLE_BATCH_DIMS + 2);
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "tril/triu: more than %d dimensions",
+                       TRIANGLE_BATCH_DIMS + 2);
     triangle_params params = {
         .in = XPU_ADDR(in->data),
         .out = XPU_ADDR(out->data),
@@ -116,7 +118,8 @@ xpu_status xpu_triangle(xpu_stream *stream, const xpu_tensor *in, const xpu_tens
     int64_t batches = 1;
     for (int d = dims - 3; d >= 0; d--) {
         if (in->size[d] != out->size[d])
-            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "triangle: shapes differ in dimension %d", d);
+            return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                           "tril/triu: the shapes of input and output differ in dimension %d", d);
         batches *= out->size[d];
         if (out->size[d] == 1) continue;
         int at = params.batch_dims++;

@@ -425,7 +425,7 @@ static xpu_status along(xpu_stream *stream, const xpu_tensor *in, const xpu_tens
     const int64_t n = kind == XPU_FFT_C2R ? out->size[dim] : in->size[dim];
     const bool smooth = is_smooth(n);
     if (n > (smooth ? LONGEST : LONGEST / 2))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "fft: a length of %lld", (long long)n);
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "fft: a transform of length %lld is too long", (long long)n);
     const xpu_tensor *const tensors[3] = {in, out, out};
     job job = {.stream = stream, .dtype = in->dtype == XPU_FLOAT64 ? XPU_FLOAT64 : XPU_FLOAT32};
     const int dims = row_walk_fill(tensors, dim, &job.walk);
@@ -449,16 +449,20 @@ static xpu_status check(const xpu_fft_args *args, const xpu_device_properties *d
         (in->dtype != XPU_FLOAT64 || !device->has_fp64))
         return op_unsupported_dtype("fft", in->dtype, device);
     if (out->dtype != in->dtype)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "fft: %s to %s", dtype_token(in->dtype),
-                       dtype_token(out->dtype));
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "fft: the input is %s, the output %s; both must have the same dtype",
+                       dtype_token(in->dtype), dtype_token(out->dtype));
     if (in->dims != out->dims || in->dims > XPU_MAX_DIMS || args->count < 1)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "fft: %d dimensions of %d to %d", args->count, in->dims,
-                       out->dims);
+        return op_fail(
+            XPU_ERROR_INVALID_ARGUMENT,
+            "fft: can't transform %d dimensions of an input with %d dimensions and an output with %d",
+            args->count, in->dims, out->dims);
     unsigned seen = 0;
     for (int i = 0; i < args->count; i++) {
         const int d = args->dim[i];
         if (d < 0 || d >= in->dims || seen >> d & 1)
-            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "fft: dimension %d of %d", d, in->dims);
+            return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                           "fft: dimension %d is repeated or out of range for %d dimensions", d, in->dims);
         seen |= 1u << d;
     }
     const int last = args->dim[args->count - 1];
@@ -468,8 +472,10 @@ static xpu_status check(const xpu_fft_args *args, const xpu_device_properties *d
                           : args->kind == XPU_FFT_C2R            ? from >= to / 2 + 1
                                                                  : to == from || to == from / 2 + 1;
         if (!fits || ((seen >> d & 1) && (from < 1 || to < 1)))
-            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "fft: %lld to %lld numbers along dimension %d",
-                           (long long)from, (long long)to, d);
+            return op_fail(
+                XPU_ERROR_INVALID_ARGUMENT,
+                "fft: the input has %lld elements and the output %lld along dimension %d, which don't match",
+                (long long)from, (long long)to, d);
     }
     return XPU_SUCCESS;
 }

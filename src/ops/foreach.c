@@ -109,9 +109,9 @@ static xpu_status make_kernel(int device, const kernel_spec *spec, const plan *p
     write_kernel(&source, p);
     kernel_build_spec build_spec = {
         .text = source.data, .written = written, .name = "foreach", .label = label};
-    xpu_status status =
-        source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
-                      : kernel_build(device, spec, &build_spec, kernel);
+    xpu_status status = source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY,
+                                                "out of host memory for the source of kernel %s", label)
+                                      : kernel_build(device, spec, &build_spec, kernel);
     text_free(&source);
     return status;
 }
@@ -123,8 +123,8 @@ xpu_status xpu_foreach(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype dtype,
     int outputs;
     XPU_TRY(xpu_pointwise_arity(op, &outputs, &p.inputs, &p.scalars));
     if (outputs != 1 || p.inputs + p.scalars != operand_count || operand_count > XPU_FOREACH_OPERANDS)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "foreach: %s with %d operands", xpu_pointwise_name(op),
-                       operand_count);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "foreach: %s can't be applied to %d operands",
+                       xpu_pointwise_name(op), operand_count);
     if (!pointwise_formula(op, dtype)) return op_unsupported_dtype(xpu_pointwise_name(op), dtype, NULL);
     int device = xpu_stream_device(stream);
     multi_tensor_shape shape;
@@ -142,7 +142,8 @@ xpu_status xpu_foreach(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype dtype,
         else if (operands[k].source == XPU_FOREACH_ELEMENT)
             params.number[2 * k] = XPU_ADDR(operands[k].element);
         else if (operands[k].source == XPU_FOREACH_SCALARS && dtype == XPU_COMPLEX128)
-            return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach: a complex128 number in each row");
+            return op_fail(XPU_ERROR_NOT_SUPPORTED,
+                           "foreach: a separate complex128 scalar for each tensor is not supported");
     }
     multi_tensor_spec(&spec, &shape, p.width);
     xpu_kernel *kernel = kernel_find(device, &spec);
@@ -193,7 +194,8 @@ xpu_status xpu_foreach_norm(xpu_stream *stream, xpu_dtype dtype, int order, xpu_
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if (order < 0 || order > 2)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach norm: order %d of %s", order, dtype_token(dtype));
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "foreach norm: order %d of %s is not supported", order,
+                       dtype_token(dtype));
     if (dtype_class(dtype) != DTYPE_CLASS_FLOAT || (dtype_needs_fp64(dtype) && !properties->has_fp64))
         return op_unsupported_dtype("foreach_norm", dtype, properties);
     multi_tensor_shape shape;

@@ -31,10 +31,11 @@ static xpu_status run(xpu_stream *stream, const xpu_grid_sample *args, bool back
     XPU_TRY(xpu_device_get_properties(index, &device));
     XPU_TRY(check_floating(device, "grid_sample", args->dtype));
     if (args->dims < 2 || args->dims > 3 || (args->mode == XPU_GRID_CUBIC && args->dims != 2))
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "grid_sample: %d dimensions", args->dims);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "grid_sample: %d spatial dimensions are not supported in this mode", args->dims);
     if (p->grad_input && args->dtype == XPU_FLOAT64 && !device->has_atomic64)
         return op_fail(XPU_ERROR_NOT_SUPPORTED,
-                       "grid_sample: this device has no 64-bit atomics for its gradient");
+                       "grid_sample: the gradient in float64 needs 64-bit atomics, which this device lacks");
     p->channels = args->channels;
     p->positions = args->batch * args->out[0] * args->out[1] * args->out[2];
     p->align_corners = args->align_corners;

@@ -54,17 +54,19 @@ xpu_status xpu_histogram(xpu_stream *stream, xpu_dtype dtype, const void *in, in
     XPU_TRY(xpu_device_get_properties(device, &properties));
     const bool real = dtype_class(dtype) == DTYPE_CLASS_FLOAT;
     if (bins <= 0 || numel < 0 || numel > INT32_MAX || (low == NULL) != (high == NULL) || (real && !low))
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "histogram: bins, bounds or elements (%lld) out of range",
-                       (long long)numel);
+        return op_fail(
+            XPU_ERROR_INVALID_ARGUMENT,
+            "histogram: the number of bins, the bounds or the number of elements (%lld) is invalid",
+            (long long)numel);
     if (!dtype_is_ordered(dtype) || (dtype_needs_fp64(dtype) && !properties->has_fp64))
         return op_unsupported_dtype("histogram", dtype, properties);
     if (weights && dtype_needs_fp64(weights_dtype) && !properties->has_fp64)
         return op_unsupported_dtype("histogram", weights_dtype, properties);
     if (weights && weights_dtype == XPU_FLOAT64 && !properties->has_atomic64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "histogram: %s can't add to float64 atomically",
-                       properties->name);
+        return op_fail(XPU_ERROR_NOT_SUPPORTED,
+                       "histogram: float64 weights need 64-bit atomics, which %s lacks", properties->name);
     if (weights && weights_dtype != XPU_FLOAT32 && weights_dtype != XPU_FLOAT64)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "histogram: weights are float32 or float64");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "histogram: weights must be float32 or float64");
     if (numel == 0) return XPU_SUCCESS;
 
     const int64_t local_bins = LOCAL_BYTES / (weights && weights_dtype == XPU_FLOAT64 ? 8 : 4);

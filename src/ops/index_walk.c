@@ -6,7 +6,7 @@
 
 _Static_assert(sizeof(struct fault) == sizeof(xpu_fault) &&
                    offsetof(struct fault, state) == offsetof(xpu_fault, state),
-               "kernels and libxpu must lay reports out alike");
+               "kernels and libxpu must use the same layout for error reports");
 
 /* --- from tensors to an iteration --- */
 
@@ -48,7 +48,8 @@ xpu_status index_iter(const char *what, const xpu_tensor *out, const xpu_tensor 
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: dtypes %s and %s differ", what,
                        dtype_token(out->dtype), dtype_token(in->dtype));
     if (dim < 0 || dim >= (dims ? dims : 1))
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: no dimension %d of %d", what, dim, dims);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: dimension %d is out of range for %d dimensions", what,
+                       dim, dims);
 
     const xpu_tensor *shape = index_all ? index : other; /* whose shape is walked */
     size_t element = xpu_dtype_size(out->dtype), index_element = xpu_dtype_size(index->dtype);
@@ -138,12 +139,13 @@ xpu_status index_run(xpu_stream *stream, const char *op, const xpu_iter *given, 
                      bool fixed, xpu_fault *fault, index_launcher launch, void *context) {
     if (indexed->count < 1 || indexed->count > XPU_MAX_INDICES || given->outputs != 1 ||
         given->inputs != 1 + indexed->count)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "index: %d outputs, %d inputs and %d indexed dimensions",
-                       given->outputs, given->inputs, indexed->count);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "index: %d outputs and %d inputs don't match %d indexed dimensions", given->outputs,
+                       given->inputs, indexed->count);
     for (int k = 0; k < indexed->count; k++) {
         xpu_dtype dtype = given->operand[2 + k].dtype;
         if ((dtype != XPU_INT64 && dtype != XPU_INT32) || dtype != given->operand[2].dtype)
-            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "index: index tensors are int64 or int32");
+            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "index: index tensors must be all int64 or all int32");
     }
     if (fault) fault->state = 0;
     if (xpu_iter_numel(given) == 0) return XPU_SUCCESS;

@@ -93,8 +93,8 @@ static xpu_status file_kernel(int device, const kernel_key *key, xpu_kernel **ke
         if (t) atomic_store_explicit(&tables[device], t, memory_order_release);
     }
     if (!t) {
-        status =
-            xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the kernel table of device %d", device);
+        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY,
+                          "out of host memory for the kernel table of device %d", device);
     } else {
         xpu_kernel *first;
         slot *s = probe(t, key, &first);
@@ -176,12 +176,14 @@ static xpu_status compose(text *out, const xpu_device_properties *properties,
     XPU_TRY(define_float8(out, build_spec, &seen));
     if (build_spec->file) {
         const embedded_file *file = embedded_program(build_spec->file);
-        if (!file) return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "no kernel file %s", build_spec->file);
+        if (!file)
+            return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel source: no embedded file %s",
+                            build_spec->file);
         XPU_TRY(embedded_add(out, file->text, file->size, &seen));
     }
     if (build_spec->text) XPU_TRY(embedded_add(out, build_spec->text, strlen(build_spec->text), &seen));
     if (out->failed)
-        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s",
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for the source of kernel %s",
                         build_spec->name);
     return XPU_SUCCESS;
 }
@@ -193,7 +195,7 @@ xpu_status kernel_source(text *out, const xpu_device_properties *properties,
     if (status == XPU_SUCCESS) {
         prune_source(out, all.data, build_spec->options);
         if (out->failed)
-            status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s",
+            status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for the source of kernel %s",
                               build_spec->name);
     }
     text_free(&all);
@@ -203,7 +205,8 @@ xpu_status kernel_source(text *out, const xpu_device_properties *properties,
 static xpu_status build(int device, const kernel_build_spec *build_spec, xpu_kernel **kernel) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
-    XPU_REJECT_IF(device >= MAX_DEVICES, "device %d: at most %d are served", device, MAX_DEVICES);
+    XPU_REJECT_IF(device >= MAX_DEVICES, "device index %d: libxpu supports at most %d devices", device,
+                  MAX_DEVICES);
     record_build_request(properties, build_spec);
     text source = {0};
     xpu_status status = kernel_source(&source, properties, build_spec);

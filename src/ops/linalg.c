@@ -279,7 +279,7 @@ xpu_status xpu_lu_permutation(xpu_stream *stream, const int32_t *pivots, int64_t
                               int64_t rows, bool inverse, int64_t *permutation, xpu_fault *fault) {
     if (fault) fault->state = 0;
     if (count > rows)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "lu_permutation: %lld pivots of %lld rows",
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "lu_permutation: %lld pivots exceed %lld rows",
                        (long long)count, (long long)rows);
     if (batch == 0 || rows == 0) return XPU_SUCCESS;
     const variant v = {

@@ -33,7 +33,7 @@ static xpu_status describe(xpu_stream *stream, const xpu_nll_loss *args, const x
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), device));
     XPU_TRY(check_floating(*device, "nll_loss", args->dtype));
     if (args->target_dtype != XPU_INT64 && args->target_dtype != XPU_UINT8)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "nll_loss: targets of dtype %s",
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "nll_loss: targets of dtype %s; must be int64 or uint8",
                        xpu_dtype_name(args->target_dtype));
     *p = (loss_params){.target = XPU_ADDR(args->target),
                        .weight = XPU_ADDR(args->weight),

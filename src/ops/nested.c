@@ -8,7 +8,8 @@
 #include "xpu/fault.h"
 #include "xpu/memory.h"
 
-_Static_assert(NESTED_LEVELS == XPU_NESTED_MAX_LEVELS, "kernels and libxpu count levels alike");
+_Static_assert(NESTED_LEVELS == XPU_NESTED_MAX_LEVELS,
+               "kernels and libxpu must agree on the number of levels");
 
 #define BLOCK_BYTES 16384
 
@@ -68,12 +69,12 @@ static xpu_status kernel_for(int device, const xpu_nested *args, const tiling *t
 
 static xpu_status check(const char *op, const xpu_nested *args, bool unpad) {
     if (args->levels < 1 || args->levels > XPU_NESTED_MAX_LEVELS)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %d levels of different lengths; there may be %d", op,
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: %d jagged levels; at most %d are supported", op,
                        args->levels, XPU_NESTED_MAX_LEVELS);
     if (args->offset_dtype != XPU_INT64 && args->offset_dtype != XPU_INT32)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: offsets are int64 or int32", op);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: offsets must be int64 or int32", op);
     if (unpad ? args->items != args->length[0] : args->items < args->length[0])
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: %lld items, padded to %lld", op,
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: %lld items can't be padded to %lld", op,
                        (long long)args->length[0], (long long)args->items);
     return XPU_SUCCESS;
 }
@@ -137,7 +138,7 @@ xpu_status xpu_nested_levels_of(const int64_t *sizes, int64_t items, int dims, c
         if (sizes[i] > size[i % dims])
             return op_fail(
                 XPU_ERROR_INVALID_ARGUMENT,
-                "nested tensors: item %lld has size %lld in dimension %d, and %lld is there for it",
+                "nested tensors: item %lld has size %lld in dimension %d, which exceeds the padded size %lld",
                 (long long)(i / dims), (long long)sizes[i], (int)(i % dims), (long long)size[i % dims]);
     while (ragged > 1) { /* is the last remaining dimension regular, so that it belongs to the row? */
         bool same = true;
@@ -146,7 +147,8 @@ xpu_status xpu_nested_levels_of(const int64_t *sizes, int64_t items, int dims, c
         ragged--;
     }
     if (ragged < 1 || ragged > XPU_NESTED_MAX_LEVELS)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "nested tensors of %d dimensions of different sizes", ragged);
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "nested tensors: %d jagged dimensions are not supported",
+                       ragged);
     *levels = (xpu_nested_levels){.levels = ragged, .row_size = 1};
     for (int d = 0; d < ragged; d++) levels->size[d] = size[d];
     for (int d = ragged; d < dims; d++) levels->row_size *= size[d];

@@ -30,7 +30,9 @@ xpu_status xpu_nms(xpu_stream *stream, int64_t count, xpu_dtype dtype, const voi
     const xpu_device_properties *device;
     XPU_TRY(xpu_device_get_properties(index, &device));
     XPU_TRY(check_floating(device, "nms", dtype));
-    if (count < 0) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "nms: %lld boxes", (long long)count);
+    if (count < 0)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "nms: the number of boxes is %lld; must not be negative",
+                       (long long)count);
     if (count == 0) return XPU_SUCCESS;
     const int lanes = uses_cpu_policy(device) ? 16 : 256;
     xpu_kernel *covers, *kept;

@@ -68,7 +68,7 @@ xpu_status xpu_nonzero_count(xpu_stream *stream, const xpu_tensor *in, void *scr
         return XPU_SUCCESS;
     }
     XPU_TRY(
-        xpu_stream_refuse_capture(stream, "counting elements, on which a result's size depends (nonzero)"));
+        xpu_stream_refuse_capture(stream, "counting elements to determine the size of a result (nonzero)"));
     XPU_TRY(launch(stream, in, false, &params));
     int64_t parts = parts_of(params.numel, params.chunk);
     if (device_is_synchronous(properties)) {
@@ -77,7 +77,9 @@ xpu_status xpu_nonzero_count(xpu_stream *stream, const xpu_tensor *in, void *scr
     }
     size_t size = (size_t)parts * sizeof(int64_t);
     int64_t *counts = core_malloc(size);
-    if (!counts) return op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "nonzero: no memory for %zu bytes", size);
+    if (!counts)
+        return op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY,
+                       "nonzero: out of host memory: could not allocate %zu bytes", size);
     xpu_status status = xpu_memcpy(stream, counts, scratch, size, true);
     int64_t total = 0;
     if (status == XPU_SUCCESS) {

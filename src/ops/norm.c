@@ -48,7 +48,7 @@ static xpu_status check(const xpu_device_properties *device, const xpu_row_norm 
     XPU_TRY(check_floating(device, "layer norm", args->parameter_dtype));
     if (args->rows < 0 || args->length < 0 || args->length > UINT32_MAX)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "layer norm: a size is negative or a row longer than 2^32");
+                       "layer norm: a size is negative, or a row has 2^32 elements or more");
     return XPU_SUCCESS;
 }
 

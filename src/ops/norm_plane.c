@@ -125,9 +125,10 @@ static xpu_status start(call *c, xpu_stream *stream, const xpu_plane_norm *args)
     if (args->batch < 0 || args->channels < 0 || args->length < 0 || args->groups < 0 ||
         (args->groups && args->channels % args->groups))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "norm: sizes are negative, or groups don't divide channels");
+                       "norm: a size is negative, or the channels are not divisible by the groups");
     if (args->groups && (args->channels_last || args->evaluate))
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "group norm: neither channels_last nor evaluate");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "group norm: channels_last and evaluate are not supported");
     norm_plane_params *p = &c->p;
     c->columns = !args->groups && (args->channels_last || args->length == 1);
     p->batch = args->batch;

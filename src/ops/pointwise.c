@@ -90,7 +90,7 @@ xpu_pointwise_op pointwise_named(const char *name) {
 
 xpu_status xpu_pointwise_arity(xpu_pointwise_op op, int *outputs, int *inputs, int *scalars) {
     const arity *a = arity_of(op);
-    if (!a) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_pointwise_arity: no operation %d", (int)op);
+    if (!a) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_pointwise_arity: unknown operation %d", (int)op);
     *outputs = a->outputs;
     *inputs = a->inputs;
     *scalars = a->scalars;
@@ -548,10 +548,10 @@ static xpu_status make_kernel(int device, const kernel_spec *spec, const plan *p
         add_plan(&written, p);
         kernel_build_spec build_spec = {
             .text = source.data, .written = written.data, .name = "pointwise", .label = label.data};
-        status =
-            source.failed || label.failed || written.failed
-                ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", p->arity->name)
-                : kernel_build(device, spec, &build_spec, kernel);
+        status = source.failed || label.failed || written.failed
+                     ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for the source of kernel %s",
+                               p->arity->name)
+                     : kernel_build(device, spec, &build_spec, kernel);
     }
     text_free(&label);
     text_free(&source);
@@ -705,9 +705,9 @@ static bool moves_float8(xpu_pointwise_op op, xpu_dtype compute, const xpu_iter 
 xpu_status xpu_pointwise(xpu_stream *stream, xpu_pointwise_op op, xpu_dtype compute, const xpu_iter *iter,
                          const xpu_scalar *scalars, int scalar_count) {
     const arity *a = arity_of(op);
-    if (!a) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_pointwise: no operation %d", (int)op);
+    if (!a) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_pointwise: unknown operation %d", (int)op);
     if ((unsigned)compute >= XPU_DTYPE_COUNT)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: no dtype %d", a->name, (int)compute);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: unknown dtype %d", a->name, (int)compute);
     if (iter->outputs != a->outputs || iter->inputs != a->inputs || scalar_count != a->scalars)
         return op_fail(
             XPU_ERROR_INVALID_ARGUMENT,

@@ -99,8 +99,8 @@ static xpu_status run(xpu_stream *stream, const xpu_pool *args, bool backward, p
     if (positions == 0 || args->channels == 0) return XPU_SUCCESS;
 
     if (args->samples && (backward || args->adaptive || args->channels_last || !args->maximum))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "pooling by fractional windows: forward, maxima and channels "
-                                                "first alone");
+        return op_fail(XPU_ERROR_NOT_SUPPORTED,
+                       "fractional pooling: only forward max pooling of channels-first tensors is supported");
     uint64_t window = 1;
     p->samples = XPU_ADDR(args->samples);
     p->batch = args->batch;

@@ -91,14 +91,17 @@ static xpu_status run(xpu_stream *stream, xpu_generator *generator, const xpu_it
     for (int i = 0; i < iter->outputs + iter->inputs; i++) {
         const xpu_dtype dtype = iter->operand[i].dtype;
         if (dtype_is_complex(dtype))
-            return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: complex tensors are filled as pairs of real numbers",
-                           function);
+            return op_fail(
+                XPU_ERROR_NOT_SUPPORTED,
+                "%s: complex tensors are not supported; pass them as tensors of pairs of real numbers",
+                function);
         if (!dtype_is_ordered(dtype)) return op_unsupported_dtype("random numbers", dtype, NULL);
     }
     int64_t count = xpu_iter_numel(iter);
     if (!count) return XPU_SUCCESS;
     if (!contiguous(iter) && !iter_fits_32bit(iter))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: a tensor with strides of 2^31 bytes or more", function);
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: strides of 2^31 bytes or more are not supported",
+                       function);
     uint64_t offset;
     /* Rejection sampling reserves 1,024 words per element; needing more is practically impossible. */
     const bool integers = d->kind == KIND_INTEGERS || d->kind == KIND_INTEGERS64;
@@ -118,12 +121,14 @@ static uint64_t real_bits(double value, bool wide) {
 xpu_status xpu_random(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter,
                       xpu_distribution distribution, double first, double second) {
     if (iter->outputs != 1 || iter->inputs != 0 || (unsigned)distribution > XPU_BERNOULLI)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_random: %d outputs, %d inputs, distribution %d",
-                       iter->outputs, iter->inputs, (int)distribution);
+        return op_fail(
+            XPU_ERROR_INVALID_ARGUMENT,
+            "xpu_random: got %d outputs and %d inputs for distribution %d; takes one output and no inputs",
+            iter->outputs, iter->inputs, (int)distribution);
     xpu_dtype dtype = iter->operand[0].dtype;
     if (distribution != XPU_GEOMETRIC && distribution != XPU_BERNOULLI &&
         dtype_class(dtype) != DTYPE_CLASS_FLOAT)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "xpu_random: %s for %s", kinds[distribution],
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "xpu_random: %s is not supported for %s", kinds[distribution],
                        dtype_token(dtype));
     draw d = {.kind = (int)distribution, .wide = dtype == XPU_FLOAT64};
     d.a = real_bits(first, d.wide);
@@ -145,13 +150,15 @@ xpu_status xpu_random_from(xpu_stream *stream, xpu_generator *generator, const x
                            xpu_parametrized distribution) {
     const int inputs = distribution == XPU_BINOMIAL ? 2 : 1;
     if (iter->outputs != 1 || iter->inputs != inputs || (unsigned)distribution > XPU_BINOMIAL)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_random_from: %d outputs, %d inputs, distribution %d",
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "xpu_random_from: got %d outputs and %d inputs, which don't match distribution %d",
                        iter->outputs, iter->inputs, (int)distribution);
     const xpu_dtype dtype = iter->operand[0].dtype;
     for (int i = 0; i <= inputs; i++)
         if (dtype_class(dtype) != DTYPE_CLASS_FLOAT || iter->operand[i].dtype != dtype ||
             !iter->operand[i].data)
-            return op_fail(XPU_ERROR_NOT_SUPPORTED, "xpu_random_from: %s by %s",
+            return op_fail(XPU_ERROR_NOT_SUPPORTED,
+                           "xpu_random_from: %s needs floating-point tensors of one dtype; got %s",
                            kinds[KIND_GAMMA + (int)distribution], dtype_token(iter->operand[i].dtype));
     draw d = {.kind = KIND_GAMMA + (int)distribution, .wide = dtype == XPU_FLOAT64};
     if (distribution == XPU_POISSON) d.demand = "invalid Poisson rate, expected rate to be non-negative";
@@ -172,9 +179,9 @@ xpu_status xpu_random_integers(xpu_stream *stream, xpu_generator *generator, con
 xpu_status xpu_dropout(xpu_stream *stream, xpu_generator *generator, const xpu_iter *iter, double p) {
     if (iter->outputs != 2 || iter->inputs != 1 || iter->operand[1].dtype != XPU_BOOL ||
         !iter->operand[2].data)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "xpu_dropout: takes an output, a mask of bool and an input");
-    if (!(p >= 0 && p <= 1)) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_dropout: probability %g", p);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_dropout: takes an output, a bool mask and an input");
+    if (!(p >= 0 && p <= 1))
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_dropout: probability %g is not between 0 and 1", p);
     draw d = {.kind = KIND_DROPOUT, .wide = iter->operand[0].dtype == XPU_FLOAT64};
     d.a = real_bits(1 - p, d.wide);
     d.b = real_bits(p == 1 ? 0 : 1 / (1 - p), d.wide);

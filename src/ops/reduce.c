@@ -93,7 +93,8 @@ static xpu_status canonical(const xpu_iter *iter, bool indexed, shape *s) {
         for (int i = 0; i < iter->outputs; i++) e.out[i] = iter->operand[i].stride[d];
         if (e.size == 1) continue;
         if (iter->outputs == 2 && (e.out[0] == 0) != (e.out[1] == 0))
-            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "reduce: the outputs are not reduced alike");
+            return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                           "reduce: both outputs must be reduced along the same dimensions");
         if (e.out[0] == 0) {
             s->reduced[s->reduced_dims++] = e;
             s->total *= e.size;
@@ -367,9 +368,9 @@ static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_ite
                                     .written = written,
                                     .name = entries[entry],
                                     .label = label};
-    xpu_status status =
-        source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
-                      : kernel_build(device, &spec, &build_spec, kernel);
+    xpu_status status = source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY,
+                                                "out of host memory for the source of kernel %s", label)
+                                      : kernel_build(device, &spec, &build_spec, kernel);
     text_free(&source);
     return status;
 }
@@ -408,12 +409,13 @@ static void fill_params(const shape *s, const xpu_iter *iter, bool as_double, do
 
 static xpu_status check(xpu_reduction reduction, const xpu_iter *iter, const xpu_device_properties *device) {
     if ((unsigned)reduction >= XPU_REDUCE_COUNT)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "reduce: no reduction %d", (int)reduction);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "reduce: unknown reduction %d", (int)reduction);
     const struct row *row = &table[reduction];
     int outputs = strcmp(row->second, "0") ? 2 : 1;
     if (iter->outputs != outputs || iter->inputs != 1)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: %d outputs and %d inputs given; it takes %d and 1",
-                       row->name, iter->outputs, iter->inputs, outputs);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "%s: got %d outputs and %d inputs; takes %d outputs and 1 input", row->name,
+                       iter->outputs, iter->inputs, outputs);
     xpu_dtype in = iter->operand[outputs].dtype;
     bool complex_in = dtype_class(in) == 'c';
     bool complex_out = dtype_class(iter->operand[0].dtype) == 'c';

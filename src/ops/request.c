@@ -93,16 +93,16 @@ xpu_status xpu_request_build(int device, const char *request) {
     XPU_REJECT_IF(!request, "request must not be NULL");
     XPU_TRY(xpu_device_get_properties(device, &properties));
     char *line = core_strdup(request);
-    if (!line) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a request");
+    if (!line) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a build request");
     kernel_build_spec build_spec;
     text written = {0}, source = {0};
     xpu_kernel *kernel;
     xpu_status status = XPU_SUCCESS;
     if (!read_request(line, &build_spec, &written))
-        status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_request_build: can't read \"%s\"", request);
+        status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "xpu_request_build: malformed request \"%s\"", request);
     else if (written.failed)
-        status =
-            xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", build_spec.label);
+        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for the source of kernel %s",
+                          build_spec.label);
     else
         status = kernel_source(&source, properties, &build_spec);
     if (status == XPU_SUCCESS)

@@ -24,7 +24,8 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, xpu_rnn_kind kind, bo
                       const rnn_params *p) {
     static const char *const names[][2] = {{"lstm_forward", "lstm_backward"},
                                            {"gru_forward", "gru_backward"}};
-    if (kind > XPU_RNN_GRU) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "recurrent cell: of LSTM or GRU");
+    if (kind > XPU_RNN_GRU)
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "RNN cell: the kind must be LSTM or GRU");
     const char *name = names[kind][backward];
     const int device = xpu_stream_device(stream);
     const xpu_device_properties *properties;
@@ -122,13 +123,16 @@ static xpu_status plan_steps(int device, const xpu_rnn *net, bool backward, cons
     XPU_TRY(xpu_device_get_properties(device, &properties));
     XPU_TRY(check_dtype(properties, net->dtype));
     if (net->steps <= 0 || net->rows <= 0 || net->hidden <= 0)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "recurrent net: no steps, rows or hidden units");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "RNN: the numbers of steps, rows and hidden units must be positive");
     for (int64_t t = 0; net->step_rows && t < net->steps; t++)
         if (net->step_rows[t] <= 0 || net->step_rows[t] > (t ? net->step_rows[t - 1] : net->rows))
-            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "recurrent net: step %lld has %lld rows", (long long)t,
-                           (long long)net->step_rows[t]);
+            return op_fail(
+                XPU_ERROR_INVALID_ARGUMENT,
+                "RNN: step %lld has %lld rows; must be at least 1 and not exceed the step before it",
+                (long long)t, (long long)net->step_rows[t]);
     if (net->step_rows && net->step_rows[0] != net->rows)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "recurrent net: not all rows are in the first step");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "RNN: the first step must contain all rows");
     *plan = (step_plan){.element = xpu_dtype_size(net->dtype),
                         .real = net->dtype == XPU_FLOAT64 ? 8 : 4,
                         .gates = gates_of(net->kind)};

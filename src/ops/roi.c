@@ -41,14 +41,16 @@ static xpu_status run(xpu_stream *stream, const xpu_roi *args, bool backward, ro
     XPU_TRY(xpu_device_get_properties(index, &device));
     XPU_TRY(check_floating(device, "roi", args->dtype));
     if (backward && args->dtype == XPU_FLOAT64 && !device->has_atomic64)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "roi: this device has no 64-bit atomics for its gradient");
+        return op_fail(XPU_ERROR_NOT_SUPPORTED,
+                       "roi: the gradient in float64 needs 64-bit atomics, which this device lacks");
     if (args->rows < 1 || args->columns < 1 || args->height < 0 || args->width < 0 || args->samples < 0)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "roi: %d x %d bins of images of %d x %d, %d samples",
-                       args->rows, args->columns, args->height, args->width, args->samples);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "roi: %d x %d bins, images of %d x %d and %d samples are not valid sizes", args->rows,
+                       args->columns, args->height, args->width, args->samples);
     const bool by_place = is_by_place(args);
     const int bins = args->rows * args->columns;
     if (by_place && args->channels % bins)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "roi: %d channels for %d bins of their own",
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "roi: %d channels are not divisible by %d bins",
                        args->channels, bins);
     p->planes = by_place ? args->channels / bins : args->channels;
     const int together = channels_together(args);

@@ -71,9 +71,9 @@ static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtyp
     snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(in), dtype_token(out));
     kernel_build_spec build_spec = {
         .file = "scan.cl", .text = source.data, .name = entries[entry], .label = label, .written = written};
-    xpu_status status =
-        source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the text of kernel %s", label)
-                      : kernel_build(device, &spec, &build_spec, kernel);
+    xpu_status status = source.failed ? op_fail(XPU_ERROR_OUT_OF_HOST_MEMORY,
+                                                "out of host memory for the source of kernel %s", label)
+                                      : kernel_build(device, &spec, &build_spec, kernel);
     text_free(&source);
     return status;
 }
@@ -86,14 +86,16 @@ static bool same_shape(const xpu_tensor *a, const xpu_tensor *b) {
 static xpu_status check(xpu_scan_op op, const xpu_tensor *out, const xpu_tensor *index, const xpu_tensor *in,
                         int dim, const xpu_device_properties *device) {
     if ((unsigned)op >= XPU_SCAN_COUNT)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "scan: no operation %d", (int)op);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "scan: unknown operation %d", (int)op);
     const struct row *row = &table[op];
     if (!same_shape(in, out) || (index && !same_shape(in, index)) || dim < 0 || dim >= in->dims ||
         in->dims > XPU_MAX_DIMS)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: shapes differ, or no dimension %d", row->name, dim);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: the shapes differ, or dimension %d is out of range",
+                       row->name, dim);
     if ((index != NULL) != row->indexed || (index && (index->dtype != XPU_INT64 || in->dtype != out->dtype)))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: %s", row->name,
-                       row->indexed ? "needs an i64 index and equal dtypes" : "has no index");
+                       row->indexed ? "needs an int64 index, and input and output of the same dtype"
+                                    : "takes no index");
     bool complex_in = dtype_class(in->dtype) == 'c', complex_out = dtype_class(out->dtype) == 'c';
     if (!strchr(row->classes, dtype_class(out->dtype)) ||
         ((complex_in || complex_out) && in->dtype != out->dtype))

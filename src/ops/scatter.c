@@ -583,7 +583,8 @@ static xpu_status accumulate(xpu_stream *stream, const char *name, const xpu_ite
         a.dtype = a.source = XPU_UINT8; /* float8 and pairs of float4 are only moved */
     }
     if (order == XPU_ORDER_ATOMIC && !has_atomic(properties, a.dtype, op))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "scatter: no atomic update of %s", dtype_token(a.dtype));
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "scatter: this device has no atomic update of %s",
+                       dtype_token(a.dtype));
     const extent e = measure(iter, indexed);
     const copying plan = plan_copies(properties, &e, a.dtype, op, order);
     if (plan.copies > 0) return combine_copies(stream, name, iter, indexed, &plan, fault);

@@ -37,7 +37,7 @@ xpu_status xpu_search(xpu_stream *stream, xpu_dtype dtype, const void *sequence,
                       const int64_t *sorter, const void *values, int64_t count, int64_t a_row, bool right,
                       xpu_dtype out_dtype, void *out) {
     if (out_dtype != XPU_INT32 && out_dtype != XPU_INT64)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "search: places are int32 or int64");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "search: the output must be int32 or int64");
     const search_params p = {.sequence = XPU_ADDR(sequence),
                              .sorter = XPU_ADDR(sorter),
                              .values = XPU_ADDR(values),
@@ -65,10 +65,10 @@ xpu_status xpu_is_member(xpu_stream *stream, xpu_dtype dtype, const void *sequen
 xpu_status xpu_repeat(xpu_stream *stream, const int64_t *ends, int64_t length, int64_t count,
                       xpu_dtype out_dtype, void *out) {
     if (out_dtype != XPU_INT32 && out_dtype != XPU_INT64)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "repeat: places are int32 or int64");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "repeat: the output must be int32 or int64");
     if (length < 1 || count < 0)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "repeat: %lld places, %lld times", (long long)length,
-                       (long long)count);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "repeat: invalid sizes: %lld elements repeated to %lld",
+                       (long long)length, (long long)count);
     xpu_fault *place;
     XPU_TRY(xpu_fault_watch(stream, &place));
     const search_params p = {

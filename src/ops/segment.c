@@ -35,9 +35,10 @@ static xpu_status describe(xpu_stream *stream, const xpu_segments *args, const x
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), device));
     XPU_TRY(check_floating(*device, "segment_reduce", args->dtype));
     if ((unsigned)args->reduction > XPU_SEGMENT_PROD || args->segments < 0 || args->length < 0)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "segment_reduce: reduction %d, %lld segments of %lld elements", (int)args->reduction,
-                       (long long)args->segments, (long long)args->length);
+        return op_fail(
+            XPU_ERROR_INVALID_ARGUMENT,
+            "segment_reduce: invalid reduction %d, or a negative size: %lld segments of %lld elements",
+            (int)args->reduction, (long long)args->segments, (long long)args->length);
     p->offsets = XPU_ADDR(args->offsets);
     p->outer = args->outer;
     p->segments = args->segments;

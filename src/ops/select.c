@@ -40,8 +40,8 @@ static xpu_status check(xpu_stream *stream, xpu_dtype dtype, int64_t rows, int64
                         const xpu_device_properties **device) {
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), device));
     if (rows < 0 || length < 1 || length >= INT32_MAX)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "select: %lld rows of %lld elements", (long long)rows,
-                       (long long)length);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "select: %lld rows of %lld elements are not supported",
+                       (long long)rows, (long long)length);
     if (!dtype_is_ordered(dtype) || (dtype_needs_fp64(dtype) && !(*device)->has_fp64))
         return op_unsupported_dtype("select", dtype, *device);
     return XPU_SUCCESS;
@@ -74,8 +74,8 @@ xpu_status xpu_select(xpu_stream *stream, xpu_selection which, xpu_dtype dtype, 
     const xpu_device_properties *device;
     XPU_TRY(check(stream, dtype, rows, length, &device));
     if (which == XPU_SELECT_KTH && (k < 0 || k >= length))
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "select: number %lld of %lld", (long long)k,
-                       (long long)length);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "select: k = %lld is out of range for %lld elements",
+                       (long long)k, (long long)length);
     if (rows == 0) return XPU_SUCCESS;
     select_params p = {.in = XPU_ADDR(in),
                        .values = XPU_ADDR(values),

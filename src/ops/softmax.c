@@ -175,7 +175,8 @@ static xpu_status run(xpu_stream *stream, const xpu_softmax *args, bool backward
     XPU_TRY(check_floating(device, "softmax", args->input_dtype));
     XPU_TRY(check_floating(device, "softmax", args->output_dtype));
     if (args->outer < 0 || args->length < 0 || args->inner < 0 || args->length > UINT32_MAX)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "softmax: a size is negative or a row longer than 2^32");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "softmax: a size is negative, or a row has 2^32 elements or more");
     if (args->outer == 0 || args->length == 0 || args->inner == 0) return XPU_SUCCESS;
 
     const plan p = make_plan(device, args, backward, params->input | params->result | params->output);

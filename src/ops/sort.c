@@ -34,16 +34,21 @@ static xpu_status check(const xpu_tensor *values, const xpu_tensor *indices, con
                         int64_t first, const xpu_device_properties *device) {
     if (dim < 0 || dim >= in->dims || in->dims > XPU_MAX_DIMS || values->dims != in->dims ||
         indices->dims != in->dims)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: dimension %d of %d, %d and %d dimensions", dim,
-                       in->dims, values->dims, indices->dims);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "sort: dimension %d is out of range, or the ranks of input (%d), values (%d) and "
+                       "indices (%d) differ",
+                       dim, in->dims, values->dims, indices->dims);
     for (int d = 0; d < in->dims; d++)
         if (values->size[d] != indices->size[d] ||
             (d == dim ? first < 0 || first + values->size[d] > in->size[d] : values->size[d] != in->size[d]))
-            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: the outputs' shapes don't fit the input's");
+            return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                           "sort: the shapes of values and indices don't match the input");
     if (values->dtype != in->dtype || indices->dtype != XPU_INT64)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: values have the input's dtype, indices are i64");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "sort: values must have the input's dtype, and indices must be int64");
     if (in->size[dim] >= INT32_MAX - 4096)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: a row of %lld elements", (long long)in->size[dim]);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "sort: a row of %lld elements is too long",
+                       (long long)in->size[dim]);
     if (!dtype_is_ordered(in->dtype) || (dtype_needs_fp64(in->dtype) && !device->has_fp64))
         return op_unsupported_dtype("sort", in->dtype, device);
     return XPU_SUCCESS;

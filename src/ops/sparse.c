@@ -46,7 +46,8 @@ xpu_status xpu_sparse_keys(xpu_stream *stream, const xpu_tensor *indices, const 
                            int64_t *keys) {
     if (indices->dtype != XPU_INT64 || indices->dims != 2 || indices->size[0] > XPU_MAX_DIMS)
         return op_fail(XPU_ERROR_NOT_SUPPORTED,
-                       "sparse tensor: indices are i64, of at most %d sparse dimensions", XPU_MAX_DIMS);
+                       "sparse tensor: indices must be int64, with at most %d sparse dimensions",
+                       XPU_MAX_DIMS);
     struct sparse_keys_params p = {.indices = XPU_ADDR(indices->data),
                                    .keys = XPU_ADDR(keys),
                                    .count = indices->size[1],
@@ -65,7 +66,7 @@ xpu_status xpu_sparse_keys(xpu_stream *stream, const xpu_tensor *indices, const 
 
 xpu_status xpu_sparse_search(xpu_stream *stream, const xpu_sparse_search_args *a) {
     if (!is_index(a->dtype) || !is_index(a->position_dtype))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse tensor: indices are i32 or i64");
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse tensor: indices must be int32 or int64");
     if (a->count == 0) return XPU_SUCCESS;
     kernel_spec spec;
     begin(&spec, ENTRY_SEARCH);
@@ -95,9 +96,10 @@ static xpu_status check_dtype(int device, xpu_dtype dtype) {
 xpu_status xpu_sparse_reduce(xpu_stream *stream, const xpu_sparse_reduce_args *a) {
     const int device = xpu_stream_device(stream);
     XPU_TRY(check_dtype(device, a->dtype));
-    XPU_REJECT_IF(a->reduction > XPU_SPARSE_PRODUCT, "no reduction %d", (int)a->reduction);
+    XPU_REJECT_IF(a->reduction > XPU_SPARSE_PRODUCT, "unknown reduction %d", (int)a->reduction);
     if (a->reduction == XPU_SPARSE_MAX && dtype_is_complex(a->dtype))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse tensor: complex numbers have no maximum");
+        return op_fail(XPU_ERROR_NOT_SUPPORTED,
+                       "sparse tensor: the maximum is not defined for complex dtypes");
     if (a->segments * a->width == 0) return XPU_SUCCESS;
     kernel_spec spec;
     begin(&spec, ENTRY_REDUCE);
@@ -126,7 +128,7 @@ xpu_status xpu_sparse_product(xpu_stream *stream, const xpu_sparse_product_args 
     XPU_TRY(xpu_device_get_properties(device, &properties));
     XPU_TRY(product_check_dtype(properties, a->dtype, "sparse matrix product", false));
     if (!is_index(a->index_dtype))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse matrix product: indices are i32 or i64");
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse matrix product: indices must be int32 or int64");
     if (a->rows * a->width == 0) return XPU_SUCCESS;
     kernel_spec spec;
     begin(&spec, ENTRY_PRODUCT);

@@ -16,11 +16,13 @@ static void add_spec_entry(text *t, const spec_entry *fact) {
 }
 
 xpu_status spec_options(const kernel_spec *spec, const char *kernel, text *options) {
-    XPU_REJECT_IF(spec->refused.bits,
-                  "internal error: kernel %s: %s is %lld, for which its key has no room (%d bits)", kernel,
-                  spec->refused.name, (long long)spec->refused.value, spec->refused.bits);
+    XPU_REJECT_IF(
+        spec->refused.bits,
+        "internal error: kernel %s: option %s is %lld, which doesn't fit into its %d bits of the kernel key",
+        kernel, spec->refused.name, (long long)spec->refused.value, spec->refused.bits);
     for (int i = 0; i < spec->count; i++) add_spec_entry(options, &spec->fact[i]);
     if (options->failed)
-        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the options of kernel %s", kernel);
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for the options of kernel %s",
+                        kernel);
     return XPU_SUCCESS;
 }

@@ -34,8 +34,8 @@ static xpu_status check(xpu_stream *stream, xpu_dtype dtype, int64_t rows, int64
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     if (rows < 0 || rows >= INT32_MAX - 4 * GROUP || width < 0)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "unique: %lld rows of %lld elements", (long long)rows,
-                       (long long)width);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "unique: %lld rows of %lld elements are not supported",
+                       (long long)rows, (long long)width);
     if (!dtype_is_ordered(dtype) || (dtype_needs_fp64(dtype) && !properties->has_fp64))
         return op_unsupported_dtype("unique", dtype, properties);
     return XPU_SUCCESS;

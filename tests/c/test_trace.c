@@ -236,7 +236,7 @@ static void host_functions_are_seen(void **state) {
                                     .alpha = {XPU_FLOAT64, {.f = 1}},
                                     .beta = {XPU_FLOAT64, {.f = 0}}};
         SUCCEEDS(xpu_gemm(stream, &args));
-        seen = only(r, XPU_WORK_HOST, "gemm of the host");
+        seen = only(r, XPU_WORK_HOST, "host gemm");
         assert_true(data[0] == 42);
         assert_int_equal(seen->work.access_count, 3);
         assert_ptr_equal(seen->accesses[1].address, data + 1000);

@@ -183,8 +183,8 @@ def test_a_mask_set_by_the_program_counts(driver: Path) -> None:
         ({"ONEAPI_DEVICE_SELECTOR": "level_zero:0.1"}, 'level_zero:0.1: "0.1" is a sub-device'),
         ({"ONEAPI_DEVICE_SELECTOR": "level_zero"}, "has no colon"),
         ({"ONEAPI_DEVICE_SELECTOR": "cuda:*", "OPENXPU_DEVICE": ""}, "matches ONEAPI_DEVICE_SELECTOR"),
-        ({"ZE_AFFINITY_MASK": "3", "OPENXPU_DEVICE": ""}, "that ZE_AFFINITY_MASK names"),
-        ({"OPENXPU_HOST_MEMORY": "much"}, "OPENXPU_HOST_MEMORY=much: must be a share"),
+        ({"ZE_AFFINITY_MASK": "3", "OPENXPU_DEVICE": ""}, "No OpenCL device matches ZE_AFFINITY_MASK"),
+        ({"OPENXPU_HOST_MEMORY": "much"}, "OPENXPU_HOST_MEMORY=much: must be a fraction"),
     ],
 )
 def test_errors_name_the_variable(driver: Path, variables: dict[str, str], said: str) -> None:

@@ -85,11 +85,11 @@ def test_info_prints_them() -> None:
 @pytest.mark.parametrize(
     "unit, half",
     [
-        ("", "plain kernels"),
-        ("ptx", "NVIDIA's matrix units, emulated"),
-        ("xmx", "Intel's matrix units, emulated"),
-        ("xmx8", "Intel's matrix units, emulated"),
-        ("fma", "multiply-adds of GPUs"),
+        ("", "portable kernels"),
+        ("ptx", "NVIDIA tensor cores, emulated"),
+        ("xmx", "Intel XMX, emulated"),
+        ("xmx8", "Intel XMX, emulated"),
+        ("fma", "multiply-add instructions"),
     ],
 )
 def test_info_says_what_multiplies(unit: str, half: str) -> None:
@@ -98,7 +98,7 @@ def test_info_says_what_multiplies(unit: str, half: str) -> None:
     environment["OPENXPU_DEVICE"] = "cpu"
     text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     assert re.search(rf"\bf16, bf16(, f32, f64, c64, c128)?: {half}", text), text
-    assert ("f32, where tf32 is allowed: NVIDIA's matrix units as tf32, emulated" in text) == (unit == "ptx")
+    assert ("f32, where tf32 is allowed: NVIDIA tensor cores in tf32, emulated" in text) == (unit == "ptx")
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_info_says_what_multiplies(unit: str, half: str) -> None:
         ("parallel_from", '"parallel_from" is not name=number'),
         ("parallel_from=", '"parallel_from=" is not name=number'),
         ("parallel_from=1e3", "is not name=number"),
-        ("parallel_from=5,skinny_rows=9", "skinny_rows is 9: it may be 0 to 8"),
-        ("parallel_from=-1", "parallel_from is -1: it may be 0"),
+        ("parallel_from=5,skinny_rows=9", "skinny_rows is 9: must be 0 to 8"),
+        ("parallel_from=-1", "parallel_from is -1: must be 0"),
     ],
 )
 def test_wrong_pins_are_refused(given: str, reason: str) -> None:
@@ -423,7 +423,7 @@ def hash_of(name: str, text: str) -> str:
         ("parallel_from=7x", '"parallel_from=7x" is not name=number'),
         ("", '"" is not name=number'),
         ("nonsense=3", 'there is no "nonsense"'),
-        ("skinny_rows=9", "skinny_rows is 9: it may be 0 to 8 (rows)"),
+        ("skinny_rows=9", "skinny_rows is 9: must be 0 to 8 (rows)"),
         ("parallel_from=-1", "parallel_from is -1"),
         ("parallel_from=99999999999999999999", "parallel_from is 9223372036854775807"),
         ("rate_fma_128x128x8_4x2_float32_1=0", "rate_fma_128x128x8_4x2_float32_1 is 0"),
@@ -450,5 +450,5 @@ def test_info_names_a_bad_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "openxpu.cli", "info"]
     environment = os.environ | {"COLUMNS": "80"} | cache
     text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    assert f"{path}:2: skinny_rows is 9: it may be 0 to 8 (rows)\n" in text
+    assert f"{path}:2: skinny_rows is 9: must be 0 to 8 (rows)\n" in text
     assert printed(f"import torch; torch.xpu.init(){KEEP}print(table.problem())", **cache) == str(path)

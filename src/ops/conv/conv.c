@@ -141,11 +141,13 @@ static xpu_status check(xpu_stream *stream, const xpu_conv *conv, const xpu_tens
         return op_fail(XPU_ERROR_INVALID_ARGUMENT, "convolution: tensors must have %d dimensions",
                        conv->dims + 2);
     if (weight->dtype != input->dtype || output->dtype != input->dtype)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "convolution: dtypes differ");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "convolution: input, weight and output must have the same dtype");
     if (conv->groups < 1 || input->size[1] % conv->groups || output->size[1] % conv->groups)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "convolution: groups must divide the channels");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "convolution: the input and output channels must be divisible by groups");
     if (!conv_sizes_fit_32bit(conv, input, weight, output))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "convolution: 2^31 pixels or more in a dimension");
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "convolution: a dimension has 2^31 elements or more");
     return XPU_SUCCESS;
 }
 
@@ -168,7 +170,8 @@ xpu_status xpu_conv_forward_post_ops(xpu_stream *stream, const xpu_conv *conv, c
     XPU_TRY(check(stream, conv, input, weight, output));
     XPU_TRY(post_ops_check("convolution", input->dtype, ending, other ? other->data : NULL));
     if (ending->combine != XPU_COMBINE_NONE && !lie_alike(other, output))
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "convolution: what is combined doesn't lie as the output");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "convolution: the binary post-op's operand must have the output's sizes and strides");
     const direction direction = conv->transposed ? CONV_BACKWARD_DATA : CONV_FORWARD;
     const conv_params p = conv->transposed ? conv_params_of(conv, output, weight, input)
                                            : conv_params_of(conv, input, weight, output);

@@ -11,7 +11,7 @@ static xpu_status check_shapes(const xpu_conv *conv, const xpu_tensor *x, const 
                                const xpu_tensor *bias, const xpu_tensor *y) {
     bool fit = conv->dims >= 1 && conv->dims <= XPU_CONV_MAX_DIMS && conv->groups >= 1 && !conv->transposed &&
                x->dims == conv->dims + 2 && w->dims == x->dims && y->dims == x->dims;
-    if (fit && !conv_sizes_fit_32bit(conv, x, w, y)) return refuse("2^31 pixels or more in a dimension");
+    if (fit && !conv_sizes_fit_32bit(conv, x, w, y)) return refuse("a dimension has 2^31 elements or more");
     fit = fit && x->size[0] == y->size[0] && w->size[1] * conv->groups == x->size[1] &&
           w->size[0] == y->size[1] && y->size[1] % conv->groups == 0;
     for (int d = 0; d < conv->dims && fit; d++) {
@@ -23,7 +23,7 @@ static xpu_status check_shapes(const xpu_conv *conv, const xpu_tensor *x, const 
     fit = fit && (!bias || (bias->dims == 1 && bias->size[0] == y->size[1] && bias->dtype == XPU_FLOAT32));
     return fit ? XPU_SUCCESS
                : op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                         "requantized convolution: tensors don't fit each other or the convolution");
+                         "requantized convolution: the shapes of input, weight, bias and output don't match");
 }
 
 static xpu_status check_ways(const xpu_tensor *x, const xpu_tensor *w, const xpu_post_ops *ending,
@@ -34,16 +34,17 @@ static xpu_status check_ways(const xpu_tensor *x, const xpu_tensor *w, const xpu
         !output_quant_supports(way->dtype) || y->dtype != way->dtype ||
         !output_quant_supports(way->other_dtype) || (adds && other->dtype != way->other_dtype))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "requantized convolution: %s times %s to %s, to which %s may be added, is not what "
-                       "is asked for",
+                       "requantized convolution: unsupported dtypes or post-op: input %s, weight %s, output "
+                       "%s, added operand %s",
                        xpu_dtype_name(x->dtype), xpu_dtype_name(w->dtype), xpu_dtype_name(way->dtype),
                        xpu_dtype_name(way->other_dtype));
     bool alike = !adds || other->dims == y->dims;
     for (int i = 0; adds && i < y->dims && alike; i++)
         alike = other->size[i] == y->size[i] && (other->stride[i] == y->stride[i] || y->size[i] < 2);
     return alike ? XPU_SUCCESS
-                 : op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                           "requantized convolution: what is added doesn't lie as the output");
+                 : op_fail(
+                       XPU_ERROR_INVALID_ARGUMENT,
+                       "requantized convolution: the added operand must have the output's sizes and strides");
 }
 
 xpu_status xpu_conv_requantized(xpu_stream *stream, const xpu_conv *conv, const xpu_tensor *input,
@@ -57,17 +58,18 @@ xpu_status xpu_conv_requantized(xpu_stream *stream, const xpu_conv *conv, const 
     if ((a->scale && a->scale_dtype != XPU_FLOAT32) || (b->scale && b->scale_dtype != XPU_FLOAT32) ||
         (a->zero && (a->zero_dtype != XPU_INT32 || a->zero_is_added || a->zero_offset)) || a->group_rows ||
         a->group_columns || b->group_rows > 1 || b->group_columns)
-        return refuse("only one float32 scale and int32 zero point of the input, and float32 scales by "
-                      "channel of the weight");
-    if (b->zero || b->zero_offset) return refuse("the weight has zero points");
+        return refuse("the input must have one float32 scale and one int32 zero point, and the weight "
+                      "float32 scales per channel");
+    if (b->zero || b->zero_offset) return refuse("the weight must not have zero points");
     const bool is_unsigned = input->dtype == XPU_UINT8;
     const int32_t low = is_unsigned ? 0 : -128;
     if (!a->zero && (a->zero_offset < low || a->zero_offset > low + 255))
-        return refuse("the input's dtype lacks its zero point");
+        return refuse("the input's zero point is out of range for its dtype");
     if (!weight_sums && (a->zero || a->zero_offset || is_unsigned))
-        return refuse("an input of uint8, or with a zero point, wants the weight's sums");
+        return refuse("a uint8 input, or one with a zero point, needs the sums of the weight");
     const conv_params shape = conv_params_of(conv, input, weight, output);
-    if (shape.c * conv_volume(shape.taps) > 1 << 16) return refuse("sums of more than 2^16 products");
+    if (shape.c * conv_volume(shape.taps) > 1 << 16)
+        return refuse("each output sums more than 2^16 products");
     for (int d = 0; d < output->dims; d++)
         if (output->size[d] == 0) return XPU_SUCCESS;
 
@@ -88,5 +90,5 @@ xpu_status xpu_conv_requantized(xpu_stream *stream, const xpu_conv *conv, const 
         .way = way};
     bool done = false;
     XPU_TRY(conv_int8_by_matrix(stream, &bytes, &p, &done));
-    return done ? XPU_SUCCESS : refuse("no kernel of the device's serves it");
+    return done ? XPU_SUCCESS : refuse("no kernel on this device supports it");
 }

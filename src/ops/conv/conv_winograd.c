@@ -203,7 +203,8 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, plan *plan) {
 xpu_status conv_by_winograd(xpu_stream *stream, xpu_dtype dtype, direction direction, const conv_params *p) {
     plan plan;
     if (!serves(xpu_stream_device(stream), dtype, p) || !make_plan(dtype, direction, p, &plan))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "convolution: no transform serves it");
+        return op_fail(XPU_ERROR_NOT_SUPPORTED,
+                       "convolution: the Winograd algorithm doesn't support this convolution");
     const int64_t im2col = plane_bytes(&plan.im2col), other = plane_bytes(&plan.other);
     void *planes;
     XPU_TRY(xpu_workspace_take(stream, (size_t)(im2col + other + plane_bytes(&plan.result)), &planes));

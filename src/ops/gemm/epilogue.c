@@ -33,13 +33,15 @@ static const xpu_pointwise_op combines[] = {
 
 xpu_status post_ops_check(const char *what, xpu_dtype dtype, const xpu_post_ops *ending, const void *other) {
     if ((size_t)ending->epilogue >= sizeof epilogues / sizeof *epilogues)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: no epilogue %d", what, (int)ending->epilogue);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: unknown epilogue %d", what, (int)ending->epilogue);
     if ((size_t)ending->combine >= sizeof combines / sizeof *combines)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: no combination %d", what, (int)ending->combine);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: unknown binary post-op %d", what,
+                       (int)ending->combine);
     if (ending->combine != XPU_COMBINE_NONE && !other)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: nothing to combine with", what);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: the binary post-op has no operand", what);
     if (!post_ops_is_none(ending) && !(dtype >= XPU_FLOAT16 && dtype <= XPU_FLOAT64))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: no epilogue for dtype %s", what, xpu_dtype_name(dtype));
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: epilogues are not supported for dtype %s", what,
+                       xpu_dtype_name(dtype));
     return XPU_SUCCESS;
 }
 
@@ -110,7 +112,8 @@ xpu_status xpu_post_ops_apply(xpu_stream *stream, const xpu_post_ops *ending, co
     bool fits = with->dtype == x->dtype && with->dims == x->dims;
     for (int i = 0; i < x->dims && fits; i++) fits = with->size[i] == x->size[i];
     if (!fits)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "epilogue: what is combined differs in sizes or dtype");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "epilogue: the binary post-op's operand must have the result's shape and dtype");
     const int64_t element = (int64_t)xpu_dtype_size(x->dtype);
     xpu_iter iter = {.outputs = 1, .inputs = 2, .dims = x->dims};
     for (int i = 0; i < 3; i++) {

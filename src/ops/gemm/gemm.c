@@ -158,12 +158,13 @@ xpu_status gemm_grouped_check(const xpu_gemm_args *args, const xpu_device_proper
                               xpu_grouped grouped, const int32_t *ends) {
     XPU_TRY(gemm_check(args, properties));
     if (grouped != XPU_GROUPED_ROWS && grouped != XPU_GROUPED_COLUMNS && grouped != XPU_GROUPED_K)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "grouped product: no dimension %d", (int)grouped);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "grouped product: unknown grouped dimension %d",
+                       (int)grouped);
     if (!dtype_is_floating(args->dtype) || args->c.data || args->combine != XPU_COMBINE_NONE ||
         args->epilogue != XPU_EPILOGUE_NONE || args->batch > INT32_MAX)
         return op_fail(XPU_ERROR_NOT_SUPPORTED,
-                       "grouped product of %s: floating dtypes without C, combination and epilogue, in up to "
-                       "2^31 groups",
+                       "grouped product of %s: only floating-point dtypes without C, epilogue or binary "
+                       "post-op, in fewer than 2^31 groups, are supported",
                        xpu_dtype_name(args->dtype));
     if (!ends && args->batch > 0) return op_fail(XPU_ERROR_INVALID_ARGUMENT, "grouped product: ends is NULL");
     return XPU_SUCCESS;
@@ -202,10 +203,10 @@ xpu_status xpu_gemm_engine(int device, xpu_dtype dtype, bool tf32, const char **
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if ((unsigned)dtype >= XPU_DTYPE_COUNT)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "matrix product: no dtype %d", (int)dtype);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "matrix product: unknown dtype %d", (int)dtype);
     XPU_TRY(product_check_dtype(properties, dtype, "matrix product", false));
     if (xpu_host_provider_active(device)) {
-        *unit = "the host's libraries";
+        *unit = "the host's BLAS";
         return XPU_SUCCESS;
     }
     bool emulated = false;

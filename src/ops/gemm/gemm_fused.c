@@ -5,7 +5,7 @@
 #include "ops/iter.h"
 #include "xpu/fault.h"
 
-_Static_assert(sizeof(gemm_fused_params) <= 1024, "a kernel's arguments on every device");
+_Static_assert(sizeof(gemm_fused_params) <= 1024, "a kernel's arguments must fit on every device");
 
 void fused_spec(kernel_spec *spec, const fused_form *form) {
     spec_int_if(spec, form->parts > 0, "PARTS", form->parts, 3);
@@ -48,21 +48,25 @@ xpu_gemm_args fused_args(const xpu_gemm_args *args, const xpu_gemm_part *part) {
 static xpu_status check(const xpu_gemm_args *args, const xpu_gemm_fusion *fused, int64_t columns) {
     const int count = fused->count;
     if (count < 1 || count > GEMM_PARTS || args->batch != 1 || (fused->gated && count != 2))
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "fused product: %d parts in a batch of %lld", count,
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "fused product: %d parts in a batch of %lld are not supported", count,
                        (long long)args->batch);
     for (int i = 0; i < count; i++) {
         const xpu_gemm_part *part = &fused->part[i];
         if (part->n < 1 || (fused->gated && part->n != args->n))
-            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "fused product: a part of %lld columns",
+            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "fused product: a part has %lld columns",
                            (long long)part->n);
         if (!part->quantized != !fused->part[0].quantized || !part->c != !fused->part[0].c)
-            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "fused product: parts that differ");
+            return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                           "fused product: all parts or none must be quantized, and all or none must have C");
     }
     if (columns != args->n)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "fused product: parts of %lld columns for %lld",
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "fused product: the parts have %lld columns in all, the product has %lld",
                        (long long)columns, (long long)args->n);
     if (fused->gated && (fused->part[0].c || args->combine != XPU_COMBINE_NONE))
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "fused product: something is added to gated parts");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "fused product: gated parts can't have C or a binary post-op");
     return XPU_SUCCESS;
 }
 
@@ -116,19 +120,22 @@ static xpu_status check_qkv(const xpu_gemm_args *args, const xpu_gemm_fusion *fu
     const int64_t depth = cached->depth;
     if (fused->count != 3 || fused->gated || args->combine != XPU_COMBINE_NONE ||
         args->epilogue != XPU_EPILOGUE_NONE)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "cached product: queries, keys and values alone are asked for");
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "fused QKV projection: needs three parts (queries, keys, "
+                                                   "values), without gating, epilogue or binary post-op");
     XPU_TRY(check(args, fused, fused->part[0].n));
     if (depth < 2 || depth % 2 || depth > INT32_MAX)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "cached product: heads of %lld", (long long)depth);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "fused QKV projection: head size %lld must be even and at least 2", (long long)depth);
     for (int i = 0; i < 3; i++)
         if (fused->part[i].n % depth)
-            return op_fail(XPU_ERROR_INVALID_ARGUMENT, "cached product: %lld columns in heads of %lld",
+            return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                           "fused QKV projection: %lld columns are not divisible by head size %lld",
                            (long long)fused->part[i].n, (long long)depth);
     if (fused->part[1].n != fused->part[2].n || !cached->cos != !cached->sin || !cached->position ||
         !cached->query_norm != !cached->key_norm)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "cached product: keys and values, angles, norms or a position don't fit");
+                       "fused QKV projection: keys and values differ in columns, the position is missing, or "
+                       "only one of cos and sin, or of the norms, is given");
     return XPU_SUCCESS;
 }
 

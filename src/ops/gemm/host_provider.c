@@ -70,7 +70,7 @@ static xpu_status call_gemm(xpu_stream *stream, const void *args) { return table
 
 xpu_status host_gemm(xpu_stream *stream, const xpu_gemm_args *args) {
     if (!xpu_host_provider_active(xpu_stream_device(stream)) || !table.gemm) return XPU_ERROR_NOT_SUPPORTED;
-    return xpu_host_call(stream, "gemm of the host", call_gemm, args, sizeof *args, gemm_accesses);
+    return xpu_host_call(stream, "host gemm", call_gemm, args, sizeof *args, gemm_accesses);
 }
 
 static int wide_accesses(const void *of, xpu_access *accesses) {
@@ -84,7 +84,8 @@ static xpu_status call_wide(xpu_stream *stream, const void *args) {
 xpu_status host_gemm_wide(xpu_stream *stream, const xpu_gemm_args *args) {
     if (!xpu_host_provider_active(xpu_stream_device(stream)) || !table.gemm_f32_output)
         return XPU_ERROR_NOT_SUPPORTED;
-    return xpu_host_call(stream, "wide gemm of the host", call_wide, args, sizeof *args, wide_accesses);
+    return xpu_host_call(stream, "host gemm with float32 output", call_wide, args, sizeof *args,
+                         wide_accesses);
 }
 
 /* Does the CPU have bfloat16 product instructions? */
@@ -142,6 +143,5 @@ static int grouped_accesses(const void *of, xpu_access *accesses) {
 
 xpu_status host_gemm_grouped(xpu_stream *stream, const grouped_call *call) {
     if (!xpu_host_provider_active(xpu_stream_device(stream)) || !table.gemm) return XPU_ERROR_NOT_SUPPORTED;
-    return xpu_host_call(stream, "grouped gemm of the host", call_grouped, call, sizeof *call,
-                         grouped_accesses);
+    return xpu_host_call(stream, "host grouped gemm", call_grouped, call, sizeof *call, grouped_accesses);
 }

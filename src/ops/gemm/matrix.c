@@ -106,19 +106,18 @@ int matrix_step(const matrix_tile *tile, matrix_unit unit, xpu_dtype dtype) {
 
 const char *matrix_unit_text(matrix_unit unit, xpu_dtype dtype, bool emulated) {
     static const char *const texts[2][2][2] = {
-        {{"NVIDIA's matrix units", "NVIDIA's matrix units, emulated"},
-         {"NVIDIA's matrix units as tf32", "NVIDIA's matrix units as tf32, emulated"}},
-        {{"Intel's matrix units", "Intel's matrix units, emulated"},
-         {"Intel's matrix units as tf32", "Intel's matrix units as tf32, emulated"}}};
+        {{"NVIDIA tensor cores", "NVIDIA tensor cores, emulated"},
+         {"NVIDIA tensor cores in tf32", "NVIDIA tensor cores in tf32, emulated"}},
+        {{"Intel XMX", "Intel XMX, emulated"}, {"Intel XMX in tf32", "Intel XMX in tf32, emulated"}}};
     switch (unit) {
     case MATRIX_UNIT_PTX:
     case MATRIX_UNIT_XMX:
     case MATRIX_UNIT_XMX8: return texts[unit != MATRIX_UNIT_PTX][dtype == XPU_FLOAT32][emulated];
-    case MATRIX_UNIT_FMA: return "multiply-adds of GPUs";
-    case MATRIX_UNIT_DOT: return emulated ? "products of four bytes, emulated" : "products of four bytes";
+    case MATRIX_UNIT_FMA: return "multiply-add instructions";
+    case MATRIX_UNIT_DOT: return emulated ? "4-way int8 dot products, emulated" : "4-way int8 dot products";
     case MATRIX_UNIT_NONE: break;
     }
-    return "plain kernels";
+    return "portable kernels";
 }
 
 int matrix_alignment(const strided_view *lines, xpu_dtype dtype) {
@@ -414,7 +413,7 @@ xpu_status xpu_tile_get(int device, xpu_dtype dtype, bool tf32, int number, xpu_
     bool emulated = false;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     if ((unsigned)dtype >= XPU_DTYPE_COUNT || number < 0 || number >= TILES)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "tiles: no dtype %d or no tile %d", (int)dtype, number);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "tiles: unknown dtype %d or tile %d", (int)dtype, number);
     const matrix_unit unit = matrix_first_unit(properties, dtype, tf32, &emulated);
     const matrix_tile *t = &table[number];
     *tile = (xpu_tile){.m = t->m, .n = t->n, .is_candidate = t->unit == lines_of(unit)};
@@ -436,7 +435,8 @@ xpu_status xpu_tile_rate(int device, xpu_dtype dtype, bool tf32, int number, int
     XPU_TRY(xpu_tile_get(device, dtype, tf32, number, &tile));
     if (along_k < 0 || along_k > 2 || tile.rate_index[along_k] < 0 || m <= 0 || n <= 0 || k <= 0 ||
         !(seconds > 0))
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "tiles: nothing to tell a rate of tile %d from", number);
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "tiles: the rate of tile %d can't be derived from this measurement", number);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     /* clocks = products / rate + first */
@@ -462,8 +462,8 @@ xpu_status xpu_tile_rate(int device, xpu_dtype dtype, bool tf32, int number, int
     const double clocks = seconds * 1e6 * CLOCKS - first;
     if (clocks <= 0)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "tiles: %lld x %lld x %lld is too small a product to tell a rate from", (long long)m,
-                       (long long)n, (long long)k);
+                       "tiles: a product of %lld x %lld x %lld is too small to derive a rate from",
+                       (long long)m, (long long)n, (long long)k);
     *rate = products / clocks * CLOCKS;
     return XPU_SUCCESS;
 }

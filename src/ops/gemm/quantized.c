@@ -48,19 +48,19 @@ static xpu_status check(const xpu_quant_params *q, int64_t rows, int64_t columns
     if (!is_single(dtype)) return op_unsupported_dtype("quantized product", dtype, NULL);
     if (form_of(q->dtype) == FORM_NONE) return op_unsupported_dtype("quantized operand", q->dtype, NULL);
     if (q->scale && !is_single(q->scale_dtype) && !is_float8(q->scale_dtype))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: no scales of dtype %s", what,
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: scales of dtype %s are not supported", what,
                        xpu_dtype_name(q->scale_dtype));
     if (q->zero && !is_single(q->zero_dtype) && !is_float8(q->zero_dtype) && !is_whole(q->zero_dtype))
-        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: no zero points of dtype %s", what,
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: zero points of dtype %s are not supported", what,
                        xpu_dtype_name(q->zero_dtype));
     if (q->scale_is_swizzled && (!q->scale || q->zero || (q->group_rows == 1) == (q->group_columns == 1) ||
                                  q->group_rows == 0 || q->group_columns == 0))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "%s: scales in tiles are of lines, several elements each, without zero points; not of "
-                       "%lld x %lld",
+                       "%s: swizzled scales need groups of several elements along K and one element across, "
+                       "without zero points; got groups of %lld x %lld",
                        what, (long long)q->group_rows, (long long)q->group_columns);
     if (q->group_rows < 0 || q->group_columns < 0)
-        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: groups of %lld x %lld elements", what,
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT, "%s: groups of %lld x %lld elements are negative", what,
                        (long long)q->group_rows, (long long)q->group_columns);
     if (rows >= INT32_MAX || columns >= INT32_MAX)
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "%s: an operand of %lld x %lld is too large", what,
@@ -224,12 +224,11 @@ xpu_status xpu_dequantize(xpu_stream *stream, const xpu_matrix *matrix, const xp
     const bool by_columns = is_column_contiguous(out);
     if ((by_columns ? out->row_stride : out->column_stride) != 1)
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
-                       "dequantize: neither rows nor columns of the result are neighbors");
+                       "dequantize: the result must be contiguous along its rows or its columns");
     const quantized_operand o = operand_of(matrix, q, rows, columns, by_columns);
     if (o.by_columns != by_columns || q->global_scale)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED,
-                       "dequantize: scales in tiles are of lines that are neighbors in the result, and there "
-                       "are none of a whole matrix");
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "dequantize: swizzled scales must run along the result's "
+                                                "contiguous dimension, and a global scale is not supported");
     return dequantize_rows(stream, &o, batch, dtype, out->data, out->batch_stride,
                            by_columns ? out->column_stride : out->row_stride, false);
 }
@@ -659,8 +658,9 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     const bool in_single = given->dtype == XPU_FLOAT16 && a && b && !unscaled.are_unscaled;
     if (in_single) {
         if (args.combine != XPU_COMBINE_NONE)
-            return op_fail(XPU_ERROR_NOT_SUPPORTED,
-                           "quantized product: nothing is combined with float16 of two such operands");
+            return op_fail(
+                XPU_ERROR_NOT_SUPPORTED,
+                "quantized product: a float16 product of two quantized operands can't have a binary post-op");
         args.dtype = XPU_FLOAT32;
         XPU_TRY(xpu_workspace_take(stream, (size_t)(args.batch * args.m * args.n) * sizeof(float),
                                    &workspace[2]));
@@ -787,9 +787,8 @@ xpu_status xpu_gemm_grouped_quantized(xpu_stream *stream, const xpu_gemm_args *g
     xpu_gemm_args args = gemm_grouped_args(given, grouped);
     find_unscaled(&args, a, b, &unscaled);
     if (!unscaled.are_unscaled && a && b && args.dtype == XPU_FLOAT16)
-        return op_fail(XPU_ERROR_NOT_SUPPORTED,
-                       "grouped product of quantized operands in float16: scales are "
-                       "a line's along k, or all lines'");
+        return op_fail(XPU_ERROR_NOT_SUPPORTED, "grouped product of quantized operands in float16: scales "
+                                                "must be per row or column, or per tensor");
     if (args.batch == 0 || args.m == 0 || args.n == 0) return XPU_SUCCESS;
     void *workspace[2] = {NULL};
     xpu_status status = XPU_SUCCESS;
@@ -847,11 +846,10 @@ xpu_status xpu_gemm_requantized(xpu_stream *stream, const xpu_gemm_args *args, c
     XPU_TRY(gemm_check(args, properties));
     if (args->dtype != XPU_FLOAT32 || args->batch != 1 || args->combine > XPU_COMBINE_ADD ||
         !output_quant_supports(way->dtype) || !output_quant_supports(way->other_dtype))
-        return op_fail(
-            XPU_ERROR_INVALID_ARGUMENT,
-            "requantized product: one float32 product to %s, to which %s may be added, is not what "
-            "is asked for",
-            xpu_dtype_name(way->dtype), xpu_dtype_name(way->other_dtype));
+        return op_fail(XPU_ERROR_INVALID_ARGUMENT,
+                       "requantized product: needs a float32 product without batch and with no post-op but "
+                       "an addition; got output dtype %s and added dtype %s",
+                       xpu_dtype_name(way->dtype), xpu_dtype_name(way->other_dtype));
     if (a) XPU_TRY(check(a, args->m, args->k, args->dtype, "requantized product"));
     if (b) XPU_TRY(check(b, args->k, args->n, args->dtype, "requantized product"));
     if (args->m == 0 || args->n == 0) return XPU_SUCCESS;
