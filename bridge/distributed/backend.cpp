@@ -53,7 +53,7 @@ void end_collectives() {
             auto all = begun_backends();
             for (auto &backend : all) {
                 if (backend->is_busy())
-                    backend->give_up("another rank sent more than this one expected");
+                    backend->give_up("another rank sent more data than this rank expected");
                 else
                     backend.reset(); // this thread never ends, so it must not keep an idle group alive
             }
@@ -123,7 +123,8 @@ c10::intrusive_ptr<c10d::Backend> CollectiveBackend::connect(const c10::intrusiv
                                                              const std::vector<int> &ranks,
                                                              const c10::intrusive_ptr<Options> &options) {
     for (const int rank : ranks) // the same on all ranks
-        TORCH_CHECK_VALUE(rank >= 0 && rank < size_, "split: there is no rank ", rank, " among ", size_);
+        TORCH_CHECK_VALUE(rank >= 0 && rank < size_, "split: rank ", rank,
+                          " is out of range for a group of size ", size_);
     const auto here = std::find(ranks.begin(), ranks.end(), rank_);
     if (here == ranks.end()) return nullptr;
     const auto *own = dynamic_cast<const CollectiveOptions *>(options.get());
@@ -154,7 +155,7 @@ void CollectiveBackend::check_process(const char *title) const {
     if (getpid() != process_)
         C10_THROW_ERROR(
             DistBackendError,
-            c10::str(title, ": this process was forked from the group's, and isn't in the group"));
+            c10::str(title, ": this process was forked and is not a member of the process group"));
 }
 
 void CollectiveBackend::number(CollectiveWork &work) {
@@ -217,7 +218,7 @@ std::string CollectiveBackend::explain(const CollectiveWork &work, const std::st
         failure_log_.record_failure(work.number(), work.what());
     else if (size_ > 1)
         others = failure_log_.failure(work.number(), work.what());
-    if (!others.empty()) text += ". Of the other ranks: " + others;
+    if (!others.empty()) text += ". Other ranks: " + others;
     return first_failure_ = text;
 }
 
@@ -231,7 +232,8 @@ bool CollectiveBackend::any_is_busy() {
 
 void CollectiveBackend::leave_all() {
     for (const auto &backend : begun_backends())
-        if (backend->process_ == getpid() && backend->is_busy()) backend->give_up("this process ends", false);
+        if (backend->process_ == getpid() && backend->is_busy())
+            backend->give_up("this process is exiting", false);
 }
 
 bool CollectiveBackend::is_busy(bool with_messages) {
@@ -269,7 +271,7 @@ void CollectiveBackend::give_up(const std::string &reason, bool explains) {
 void CollectiveBackend::end_out_of_step(const std::string &why) {
     const std::lock_guard guard(lock_);
     if (given_up_.empty())
-        given_up_ = "this process group's ranks are out of step and take no more collectives: " + why;
+        given_up_ = "this process group's ranks are out of step, so it accepts no more collectives: " + why;
 }
 
 c10d::ErrorType CollectiveBackend::getError() {
@@ -305,7 +307,7 @@ namespace {
 // The factor of a PREMUL_SUM.
 at::Scalar factor_of(const ReduceOp &reduction) {
     const auto *premul = dynamic_cast<const c10d::NCCLPreMulSumSupplement *>(reduction.supplement_.get());
-    TORCH_CHECK(premul, "PREMUL_SUM without its factor");
+    TORCH_CHECK(premul, "PREMUL_SUM needs a factor");
     return premul->tensor_factor.defined() ? premul->tensor_factor.item() : at::Scalar(premul->double_factor);
 }
 
@@ -314,7 +316,7 @@ void scale(const at::Scalar &factor, TensorLists &sources, TensorLists &targets,
     for (auto *lists : {&sources, &targets})
         for (auto &list : *lists)
             for (auto &tensor : list) {
-                TORCH_CHECK(tensor.is_floating_point(), "PREMUL_SUM takes floating-point tensors, but got ",
+                TORCH_CHECK(tensor.is_floating_point(), "PREMUL_SUM needs floating-point tensors, but got ",
                             tensor.scalar_type());
                 if (lists == &sources)
                     tensor = tensor.mul(factor);
@@ -338,11 +340,12 @@ void check_reduction(const char *title, const ReduceOp &reduction, const Tensor 
     if (c10::isFloat8Type(type)) {
         TORCH_CHECK(type == at::kFloat8_e4m3fn || type == at::kFloat8_e5m2, title,
                     ": Unsupported Float8 type for a reduction, ", type);
-        TORCH_CHECK_TYPE(reduction.op_ != ReduceOp::PREMUL_SUM, title, ": PREMUL_SUM doesn't take ", type);
+        TORCH_CHECK_TYPE(reduction.op_ != ReduceOp::PREMUL_SUM, title, ": PREMUL_SUM does not support ",
+                         type);
     } else if (tensor.is_complex()) {
         TORCH_CHECK(c10d::isComplexViewAsRealAllowed(reduction), title, " does not support ", name,
                     " on complex tensors");
-        TORCH_CHECK(!tensor.is_sparse(), title, ": sparse complex tensors are not reduced");
+        TORCH_CHECK(!tensor.is_sparse(), title, ": reductions of sparse complex tensors are not supported");
     } else {
         TORCH_CHECK_TYPE(is_transportable(type), title,
                          ": Input tensor data type is not supported for XCCL process group: ", type);
@@ -427,8 +430,8 @@ static void check_nan(const char *title, const Tensors &tensors) {
     for (const auto &tensor : tensors) {
         if (!(tensor.is_floating_point() || tensor.is_complex())) continue;
         const auto &values = tensor.is_sparse() ? tensor._values() : tensor;
-        TORCH_CHECK(!values.isnan().any().item<bool>(), title, ": there is NaN in ", tensor.scalar_type(),
-                    ' ', tensor.sizes(), " (TORCH_XCCL_NAN_CHECK)");
+        TORCH_CHECK(!values.isnan().any().item<bool>(), title, ": found NaN in ", tensor.scalar_type(), ' ',
+                    tensor.sizes(), " (TORCH_XCCL_NAN_CHECK)");
     }
 }
 
@@ -496,7 +499,7 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
         for (const auto &list : *lists)
             for (const auto &each : list)
                 TORCH_CHECK(!each.is_sparse() || collective.type == OpType::ALLREDUCE, collective.title,
-                            ": sparse tensors are taken by all_reduce only");
+                            ": sparse tensors are supported by all_reduce only");
     if (collective.reduces && collective.reduces->op_ == ReduceOp::PREMUL_SUM)
         scale(factor_of(*collective.reduces), sources, targets, collective.reads_outputs);
     const bool averages =
@@ -619,7 +622,7 @@ WorkPtr CollectiveBackend::endCoalescing() {
     // All begin before one is waited for, sends first, whatever their order is.
     std::stable_partition(replayed.begin(), replayed.end(), [](const auto &call) { return call.is_send; });
     if (!replayed.empty())
-        record_on_host(replayed_on_, "xccl:sends and receptions", [calls = std::move(replayed)] {
+        record_on_host(replayed_on_, "xccl:sends and receives", [calls = std::move(replayed)] {
             std::vector<WorkPtr> begun;
             for (const auto &call : calls) {
                 auto work = call.begin();

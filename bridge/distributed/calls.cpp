@@ -54,7 +54,7 @@ TensorLists parts_of(const Tensors &tensors, int size) {
 
 // The number of rows per rank: as given, or divided equally.
 std::vector<int64_t> rows_of(const Tensor &tensor, const std::vector<int64_t> &given, int size) {
-    TORCH_CHECK(tensor.dim() > 0, "xccl:all_to_all: a tensor without rows");
+    TORCH_CHECK(tensor.dim() > 0, "xccl:all_to_all: tensors need at least one dimension");
     c10d::checkSplitSizes(given, tensor, size);
     return given.empty() ? std::vector<int64_t>(static_cast<size_t>(size), tensor.size(0) / size) : given;
 }
@@ -390,8 +390,9 @@ WorkPtr CollectiveBackend::allreduce_coalesced(Tensors &tensors,
     return or_refuse(title, [&] {
         TORCH_CHECK_VALUE(!tensors.empty(), title, ": expected tensors, but got none");
         for (const auto &each : tensors)
-            TORCH_CHECK_TYPE(each.scalar_type() == tensors[0].scalar_type(), title, ": tensors of ",
-                             each.scalar_type(), " and ", tensors[0].scalar_type());
+            TORCH_CHECK_TYPE(each.scalar_type() == tensors[0].scalar_type(), title,
+                             ": expected tensors of one dtype, but got ", each.scalar_type(), " and ",
+                             tensors[0].scalar_type());
         return run({.type = OpType::ALLREDUCE_COALESCED,
                     .title = title,
                     .reduces = options.reduceOp,
@@ -441,13 +442,14 @@ WorkPtr CollectiveBackend::allgather(TensorLists &outputs, Tensors &inputs,
     return or_refuse(title, [&] {
         TORCH_CHECK_VALUE(outputs.size() == 1 && inputs.size() == 1 &&
                               static_cast<int>(outputs[0].size()) == size_,
-                          title, ": expected one tensor and ", size_, " places, one for each rank");
+                          title, ": expected one tensor and ", size_, " outputs, one for each rank");
         const auto &own = outputs[0][static_cast<size_t>(rank_)];
         for (const auto &each : outputs[0])
-            TORCH_CHECK_TYPE(each.scalar_type() == inputs[0].scalar_type(), title, ": a tensor of ",
-                             inputs[0].scalar_type(), ", but a place of ", each.scalar_type());
-        TORCH_CHECK_VALUE(inputs[0].numel() == own.numel(), title, ": rank ", rank_, " has a place for ",
-                          own.numel(), " elements of its own, but gives ", inputs[0].numel());
+            TORCH_CHECK_TYPE(each.scalar_type() == inputs[0].scalar_type(), title, ": the input has dtype ",
+                             inputs[0].scalar_type(), ", but the output ", each.scalar_type());
+        TORCH_CHECK_VALUE(inputs[0].numel() == own.numel(), title, ": rank ", rank_,
+                          " has an output for itself of ", own.numel(), " elements, but its input has ",
+                          inputs[0].numel());
         return run(
             {.type = OpType::ALLGATHER, .title = title, .is_straight = true, .is_awaited = !options.asyncOp},
             {inputs}, outputs, [=, this](auto &from, auto &to, auto &transfer) {
@@ -505,8 +507,8 @@ WorkPtr CollectiveBackend::allgather_coalesced(TensorLists &outputs, Tensors &in
             for (size_t i = 0; i < list.size(); i++) {
                 TORCH_CHECK_TYPE(inputs[i].scalar_type() == list[i].scalar_type(),
                                  "output tensor must have the same type as input tensor");
-                TORCH_CHECK_VALUE(inputs[i].numel() == list[i].numel(), title, ": a tensor of ",
-                                  inputs[i].numel(), " elements, but a place for ", list[i].numel());
+                TORCH_CHECK_VALUE(inputs[i].numel() == list[i].numel(), title, ": an input has ",
+                                  inputs[i].numel(), " elements, but the output has ", list[i].numel());
             }
         }
         return run({.type = OpType::ALLGATHER_COALESCED,
@@ -526,16 +528,17 @@ void CollectiveBackend::check_root_list(const char *title, const TensorLists &li
                                         int64_t root) const {
     if (root_among(root, size_) != rank_) {
         TORCH_CHECK_VALUE(lists.empty() || (lists.size() == 1 && lists[0].empty()), title,
-                          ": only the root, rank ", root, ", has a list of tensors");
+                          ": only the root, rank ", root, ", may pass a list of tensors");
         return;
     }
     TORCH_CHECK_VALUE(lists.size() == 1 && static_cast<int>(lists[0].size()) == size_, title,
                       ": expected a list of ", size_, " tensors on the root, one for each rank");
     for (const auto &each : lists[0]) {
-        TORCH_CHECK_TYPE(each.scalar_type() == own.scalar_type(), title, ": tensors of ", each.scalar_type(),
-                         " and ", own.scalar_type());
-        TORCH_CHECK_VALUE(each.sizes() == own.sizes(), title, ": tensors of different sizes, ", each.sizes(),
-                          " and ", own.sizes());
+        TORCH_CHECK_TYPE(each.scalar_type() == own.scalar_type(), title,
+                         ": expected tensors of one dtype, but got ", each.scalar_type(), " and ",
+                         own.scalar_type());
+        TORCH_CHECK_VALUE(each.sizes() == own.sizes(), title, ": expected tensors of one size, but got ",
+                          each.sizes(), " and ", own.sizes());
     }
 }
 
@@ -592,8 +595,9 @@ WorkPtr CollectiveBackend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
         const auto &own = inputs[0][static_cast<size_t>(rank_)];
         TORCH_CHECK_TYPE(own.scalar_type() == outputs[0].scalar_type(),
                          "input tensor must be the same type as the output tensor.");
-        TORCH_CHECK_VALUE(own.numel() == outputs[0].numel(), title, ": rank ", rank_, " keeps ",
-                          outputs[0].numel(), " elements, but gives ", own.numel(), " of its own");
+        TORCH_CHECK_VALUE(own.numel() == outputs[0].numel(), title, ": rank ", rank_, " has an output of ",
+                          outputs[0].numel(), " elements, but its input for itself has ", own.numel(),
+                          " elements");
         return run({.type = OpType::REDUCE_SCATTER,
                     .title = title,
                     .reduces = options.reduceOp,
@@ -650,13 +654,13 @@ WorkPtr CollectiveBackend::alltoall_base(Tensor &output, Tensor &input, std::vec
                                          const c10d::AllToAllOptions &options) {
     const auto *title = "xccl:all_to_all";
     return or_refuse(title, [&] {
-        TORCH_CHECK_TYPE(input.scalar_type() == output.scalar_type(), title, ": a tensor of ",
-                         input.scalar_type(), ", but a place of ", output.scalar_type());
+        TORCH_CHECK_TYPE(input.scalar_type() == output.scalar_type(), title, ": the input has dtype ",
+                         input.scalar_type(), ", but the output ", output.scalar_type());
         const auto taken = rows_of(output, output_rows, size_), given = rows_of(input, input_rows, size_);
         const auto own = static_cast<size_t>(rank_);
         const auto row = [](const Tensor &all) { return all.numel() / std::max<int64_t>(all.size(0), 1); };
         TORCH_CHECK_VALUE(given[own] * row(input) == taken[own] * row(output), title, ": rank ", rank_,
-                          " gives itself ", given[own], " rows, but has a place for ", taken[own]);
+                          " sends itself ", given[own], " rows, but receives ", taken[own]);
         return run({.type = OpType::ALLTOALL_BASE,
                     .title = title,
                     .as = Collective::rows,
@@ -679,12 +683,13 @@ WorkPtr CollectiveBackend::alltoall(Tensors &outputs, Tensors &inputs, const c10
                               " tensors in each list, one for each rank, but got ", list->size());
         const auto own = static_cast<size_t>(rank_);
         TORCH_CHECK_VALUE(inputs[own].numel() == outputs[own].numel(), title, ": rank ", rank_,
-                          " gives itself ", inputs[own].numel(), " elements, but has a place for ",
+                          " sends itself ", inputs[own].numel(), " elements, but receives ",
                           outputs[own].numel());
         for (const auto *list : {&inputs, &outputs})
             for (const auto &each : *list)
-                TORCH_CHECK_TYPE(each.scalar_type() == outputs[0].scalar_type(), title, ": tensors of ",
-                                 each.scalar_type(), " and ", outputs[0].scalar_type());
+                TORCH_CHECK_TYPE(each.scalar_type() == outputs[0].scalar_type(), title,
+                                 ": expected tensors of one dtype, but got ", each.scalar_type(), " and ",
+                                 outputs[0].scalar_type());
         return run(
             {.type = OpType::ALLTOALL, .title = title, .is_straight = true, .is_awaited = !options.asyncOp},
             {inputs}, {outputs}, [=, this](auto &from, auto &to, auto &transfer) {
@@ -698,12 +703,12 @@ WorkPtr CollectiveBackend::alltoall(Tensors &outputs, Tensors &inputs, const c10
 
 static void check_tag(int tag) {
     TORCH_CHECK_VALUE(tag < first_exchange_tag, "tags from ", first_exchange_tag,
-                      " on are the group's own, but got ", tag);
+                      " on are reserved, but got ", tag);
 }
 
 static void check_partner(const char *title, int other, int rank, int size) {
-    TORCH_CHECK_VALUE(other >= 0 && other < size && other != rank, title, ": rank ", rank, " has no partner ",
-                      other, " among ", size);
+    TORCH_CHECK_VALUE(other >= 0 && other < size && other != rank, title, ": rank ", rank,
+                      " can't communicate with rank ", other, " in a group of size ", size);
 }
 
 WorkPtr CollectiveBackend::send(Tensors &tensors, int to, int tag) {

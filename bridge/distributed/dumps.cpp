@@ -74,7 +74,8 @@ class Pipe {
         unlink(name_.c_str());
         if (mkfifo(name_.c_str(), 0666) == 0) file_ = open(name_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         if (file_ < 0)
-            TORCH_WARN("no flight recorder's dumps by the pipe ", name_, ": ", std::strerror(errno));
+            TORCH_WARN("flight recorder: dumps can't be requested through the pipe ", name_, ": ",
+                       std::strerror(errno));
     }
     ~Pipe() {
         if (file_ < 0) return;
@@ -111,7 +112,9 @@ struct Dumps::State {
     void write_down(const std::string &text) {
         try {
             c10d::DebugInfoWriter::getWriter(static_cast<int>(rank)).write(text);
-        } catch (const std::exception &error) { TORCH_WARN("no flight recorder's dump: ", error.what()); }
+        } catch (const std::exception &error) {
+            TORCH_WARN("flight recorder: could not write a dump: ", error.what());
+        }
     }
 
     void write() {

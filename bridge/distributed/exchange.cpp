@@ -297,15 +297,15 @@ std::string ExchangeWork::compare(size_t row) const {
     if (header.refuses) return c10::str("rank ", other, " refused: ", header.what);
     if (!what_.tag && (header.number != what_.number || header.hash != hash_of(what_.alike) ||
                        header.sizes != announced_sizes()))
-        return c10::str("not all ranks do the same: rank ", other, "'s is ", header.what);
+        return c10::str("not all ranks called the same collective: rank ", other, " called ", header.what);
     const auto gives = bytes_of(what_.given, other), takes = bytes_of(what_.taken, other);
     if (header.gives != takes)
         return c10::str("rank ", other, " sends ", header.gives, " bytes to rank ", rank_,
                         ", which has room for ", takes);
     if (what_.tag) {
         if (header.number != what_.number && !what_.is_late)
-            return c10::str("rank ", other, "'s is number ", header.number + 1, " of tag ", *what_.tag,
-                            ", but this is number ", what_.number + 1);
+            return c10::str("rank ", other, "'s message is number ", header.number + 1, " with tag ",
+                            *what_.tag, ", but expected number ", what_.number + 1);
         return "";
     }
     if (header.takes != gives)
@@ -348,9 +348,9 @@ std::string ExchangeWork::mismatch_text(std::chrono::milliseconds timeout) {
             if (hears ? !hears->wait(timeout) : !read_inbox(static_cast<int>(each), timeout))
                 return *(mismatch_ = ""); // aborted
         } catch (const std::exception &error) {
-            const auto who = what_.from == anyone
-                                 ? std::string("no rank said anything: ")
-                                 : c10::str("rank ", what_.tag ? what_.from : int(each), " said nothing: ");
+            const auto who = what_.from == anyone ? std::string("no rank responded: ")
+                                                  : c10::str("rank ", what_.tag ? what_.from : int(each),
+                                                             " did not respond: ");
             return *(mismatch_ = c10::str(who, error.what()));
         }
         if (memory_) {
@@ -772,13 +772,13 @@ std::string ExchangeWork::stuck(bool is_late) const {
         if (!takes && !must_post_[r] && !waits(giving_[r], what_.given, true) &&
             !waits(passing_[r], what_.passed, true) && !waits(wholes_[r], whole_lists_, true))
             continue;
-        if (has_ended) return c10::str("rank ", other, " has ended while it was under way");
-        if (has_left) return c10::str("rank ", other, " has left the group while it was under way");
+        if (has_ended) return c10::str("rank ", other, " has ended during the collective");
+        if (has_left) return c10::str("rank ", other, " has left the group during the collective");
         if (is_late)
             return c10::str("timed out: rank ", other, takes ? " sent" : " took",
-                            " nothing more through the memory of this host");
+                            " nothing more through shared memory");
     }
-    return is_late ? "timed out: nothing came through the memory of this host" : "";
+    return is_late ? "timed out: nothing arrived through shared memory" : "";
 }
 
 void ExchangeWork::abort() {
@@ -798,7 +798,8 @@ void ExchangeWork::abort() {
 }
 
 int ExchangeWork::sourceRank() const {
-    TORCH_CHECK(what_.tag && has_received_header(0), "only what has been received has a source");
+    TORCH_CHECK(what_.tag && has_received_header(0),
+                "the source rank is known only after a receive has completed");
     return received_header(0).rank;
 }
 
@@ -816,7 +817,7 @@ void combine(ReduceOp::RedOpType reduction, Tensor &result, const Tensor &a, con
     case ReduceOp::BAND: at::bitwise_and_out(result, a, b); return;
     case ReduceOp::BOR: at::bitwise_or_out(result, a, b); return;
     case ReduceOp::BXOR: at::bitwise_xor_out(result, a, b); return;
-    default: TORCH_CHECK_VALUE(false, "not a reduction: ", static_cast<int>(reduction));
+    default: TORCH_CHECK_VALUE(false, "unsupported reduction: ", static_cast<int>(reduction));
     }
 }
 

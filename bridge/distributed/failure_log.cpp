@@ -79,13 +79,13 @@ std::string FailureLog::failure(uint64_t number, const std::string &what) {
                    Clock::now() < end)
                 std::this_thread::sleep_for(std::chrono::milliseconds(20));
             if (!its.empty())
-                state = its == what ? "" : c10::str("rank ", other, "'s was ", its);
+                state = its == what ? "" : c10::str("rank ", other, " called ", its);
             else if (state.empty())
-                state = c10::str("rank ", other, " runs, and its hasn't failed or begun");
+                state = c10::str("rank ", other, " is running, but has not started this collective");
             if (!state.empty()) found += (found.empty() ? "" : "; ") + state;
         }
     } catch (const std::exception &error) {
-        found += c10::str(found.empty() ? "" : "; ", "the store that the ranks met in doesn't answer (",
+        found += c10::str(found.empty() ? "" : "; ", "the process group's store does not respond (",
                           std::string(error.what()).substr(0, 80), ")");
     }
     return found;

@@ -75,14 +75,15 @@ void load_mpi(const std::string &path) {
     if (loaded) return;
     // Open MPI loads plug-ins that resolve its symbols globally, so load it with RTLD_GLOBAL.
     auto *library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    TORCH_CHECK(library, "the library for MPI can't be loaded: ", dlerror());
+    TORCH_CHECK(library, "could not load openxpu's MPI library: ", dlerror());
     const auto *table = static_cast<const mpi_messages *>(dlsym(library, "openxpu_mpi_messages"));
-    TORCH_CHECK(table && table->version == MPI_MESSAGES_VERSION, path, " is of another version of openxpu");
+    TORCH_CHECK(table && table->version == MPI_MESSAGES_VERSION, path,
+                " was built for another version of openxpu");
     loaded = table;
 }
 
 const mpi_messages &mpi() {
-    TORCH_CHECK(loaded, "MPI's library has not been loaded");
+    TORCH_CHECK(loaded, "openxpu's MPI library has not been loaded");
     return *loaded;
 }
 
@@ -114,15 +115,13 @@ MpiTransport::MpiTransport(const c10::intrusive_ptr<c10d::Store> &store, int ran
         int process = -1, all = 0;
         uint64_t count = 0;
         text >> process >> count >> all;
-        TORCH_CHECK(all == world.size && process >= 0 && process < all, "rank ", each, " is one of ", all,
-                    " processes of MPI's, and rank ", rank, " of ", world.size);
+        TORCH_CHECK(all == world.size && process >= 0 && process < all, "rank ", each, " runs with ", all,
+                    " MPI processes, but rank ", rank, " with ", world.size);
         const auto same = std::find(processes_.begin(), processes_.end(), process);
-        TORCH_CHECK(
-            same == processes_.end(), "ranks ", same - processes_.begin(), " and ", each,
-            " are both MPI's process ", process, " of ", all,
-            ": this program's ranks have to be started by MPI's own launcher, mpirun or mpiexec, and by "
-            "the one that belongs to ",
-            world.library, " (OPENXPU_MPICC names another MPI's compiler)");
+        TORCH_CHECK(same == processes_.end(), "ranks ", same - processes_.begin(), " and ", each,
+                    " are both MPI process ", process, " of ", all,
+                    ": start the ranks with MPI's own launcher, mpirun or mpiexec, of ", world.library,
+                    " (OPENXPU_MPICC selects the compiler of another MPI)");
         processes_.push_back(process);
         if (each == 0) group_ = static_cast<uint64_t>(process + 1) << 32 | count;
     }
@@ -134,7 +133,7 @@ void MpiTransport::abort() { mpi().close(group_); }
 
 int MpiTransport::rank_of(int process) const {
     const auto here = std::find(processes_.begin(), processes_.end(), process);
-    TORCH_CHECK(here != processes_.end(), "only what has been received has a source");
+    TORCH_CHECK(here != processes_.end(), "the source rank is known only after a receive has completed");
     return static_cast<int>(here - processes_.begin());
 }
 

@@ -177,7 +177,7 @@ class CoalescedWork final : public c10d::Work {
         : Work(rank, c10d::OpType::COALESCED), parts_(std::move(parts)) {}
 
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
-        TORCH_CHECK_NOT_IMPLEMENTED(false, "what was coalesced has no future");
+        TORCH_CHECK_NOT_IMPLEMENTED(false, "coalesced work has no future");
     }
 
     bool isCompleted() override;

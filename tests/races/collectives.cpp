@@ -199,7 +199,7 @@ struct Group {
             switch (fault) {
             case nothing: return false;
             case refused: return call == 1 && (says("refused") || says("equal to world_size times"));
-            case late: return says("timed out") || says("not all ranks do the same");
+            case late: return says("timed out") || says("not all ranks called the same collective");
             case any: return says("given up") || says("sent more");
             default: return says("given up") || says("aborted") || says("a test");
             }
@@ -275,7 +275,8 @@ struct Group {
     throw std::runtime_error("Received data size doesn't match expected size");
 }
 
-// A group that has nothing under way when a thread of the transport ends is no one's when its owner leaves it.
+// A group that has nothing under way when a thread of the transport ends is no one's when its owner leaves
+// it.
 void idle_group_ends() {
     auto group = std::make_unique<Group>(1, any, 0);
     group->issue(0, 0, 1, true).first->wait(kNoTimeout);

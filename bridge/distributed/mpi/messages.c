@@ -136,7 +136,7 @@ static char *copy_of(const char *text) {
 
 static void *need(void *memory) {
     if (memory) return memory;
-    fprintf(stderr, "openxpu: no memory for messages\n");
+    fprintf(stderr, "openxpu: out of host memory for MPI messages\n");
     abort();
 }
 
@@ -353,7 +353,7 @@ static void land(struct mpi_message *message, int source, const struct envelope 
     if (envelope->kind == WHOLE) {
         if (envelope->bytes > message->bytes)
             return finish(message,
-                          say("%llu bytes came, more than the %llu there is room for",
+                          say("received %llu bytes, but there is room for %llu",
                               (unsigned long long)envelope->bytes, (unsigned long long)message->bytes));
         if (envelope->bytes) memcpy(message->memory, inside, envelope->bytes);
         return finish(message, NULL);
@@ -365,8 +365,8 @@ static void land(struct mpi_message *message, int source, const struct envelope 
         post(answer, source, NULL, 0, NULL);
         return finish(message,
                       envelope->bytes == message->bytes
-                          ? "more receptions are under way than MPI has tags"
-                          : say("%llu bytes were offered, but there is room for %llu",
+                          ? "more receives are pending than MPI has tags"
+                          : say("the sender has %llu bytes, but there is room for %llu",
                                 (unsigned long long)envelope->bytes, (unsigned long long)message->bytes));
     }
     fly(message, source, (int)message->index);
@@ -423,7 +423,7 @@ static void accept(int source, const struct envelope *envelope, const char *insi
     case REFUSE:
         if ((message = named(envelope->offer, OFFERED))) {
             unlist(message);
-            finish(message, say("%llu bytes were offered, but there is room for %llu",
+            finish(message, say("the sender has %llu bytes, but there is room for %llu",
                                 (unsigned long long)message->bytes, (unsigned long long)envelope->bytes));
         }
         return;
@@ -439,7 +439,7 @@ static void accept(int source, const struct envelope *envelope, const char *insi
     }
     case GONE:
         if ((message = named(envelope->place, FLYING))) {
-            message->why = copy_of("who offered it gave it up");
+            message->why = copy_of("the sender canceled the message");
             for (int i = 0; i < request_count; i++)
                 if (jobs[i].what == PIECE_DONE && jobs[i].of == message) MPI_Cancel(&requests[i]);
         }
@@ -579,7 +579,7 @@ static const char *complete(MPI_Request *request, int64_t ms, const char *what) 
         if (code) return mpi_text(code);
         if (is_done) return NULL;
         if (now_us() > end)
-            return say("not all %d processes of MPI_COMM_WORLD came to %s within %lld ms", world.size, what,
+            return say("not all %d processes of MPI_COMM_WORLD reached %s within %lld ms", world.size, what,
                        (long long)ms);
         pthread_mutex_unlock(&lock);
         sleep_us(pause);
@@ -590,7 +590,8 @@ static const char *complete(MPI_Request *request, int64_t ms, const char *what) 
 
 static void forked(void) { /* in the child; who else had the lock isn't here */
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    if (is_started) ended = "MPI belongs to the process that this one was forked from";
+    if (is_started)
+        ended = "MPI was initialized in the parent process; this process was forked and can't use it";
 }
 
 static void let_arrivals_go(void) {
@@ -625,7 +626,7 @@ static const char *begin_mpi(int64_t ms) {
     is_ours = !is_there;
     world.is_foreign = is_there;
     if (level < MPI_THREAD_SERIALIZED)
-        return say("MPI was initialized for calls from one thread only (level %d): several have to call it, "
+        return say("MPI was initialized for calls from one thread only (level %d); initialize it with "
                    "MPI_THREAD_MULTIPLE or MPI_THREAD_SERIALIZED",
                    level);
     MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
@@ -644,7 +645,7 @@ static const char *begin_mpi(int64_t ms) {
     for (int i = 0; i < 2; i++) {
         MPI_Request request = MPI_REQUEST_NULL;
         if ((code = MPI_Comm_idup(MPI_COMM_WORLD, all[i], &request))) return mpi_text(code);
-        const char *why = complete(&request, ms, "the beginning");
+        const char *why = complete(&request, ms, "the initialization of MPI");
         if (why) return why;
         MPI_Comm_set_errhandler(*all[i], MPI_ERRORS_RETURN);
     }
@@ -666,7 +667,7 @@ static const char *begin_mpi(int64_t ms) {
     pthread_cond_init(&wakes, &attributes);
     is_started = true;
     pthread_atfork(NULL, NULL, forked);
-    if (pthread_create(&helper, NULL, help, NULL)) return ended = "a thread for MPI can't be started";
+    if (pthread_create(&helper, NULL, help, NULL)) return ended = "could not start the thread that calls MPI";
     return broken;
 }
 
@@ -691,7 +692,7 @@ static const char *tell(void *bytes, size_t count, int64_t ms) {
     memcpy(copy, bytes, count);
     pthread_mutex_lock(&lock);
     const int code = MPI_Ibcast(copy, (int)count, MPI_BYTE, 0, contents, &request);
-    const char *why = code ? mpi_text(code) : complete(&request, ms, "the group's beginning");
+    const char *why = code ? mpi_text(code) : complete(&request, ms, "the creation of the process group");
     leave();
     if (why) return why;
     memcpy(bytes, copy, count);
@@ -905,7 +906,7 @@ static void end(bool in_order) {
         MPI_Comm_free(&envelopes);
         MPI_Comm_free(&contents);
     } else {
-        ended = "the process ends";
+        ended = "the process is exiting";
     }
     pthread_cond_broadcast(&changes);
     leave();

@@ -70,7 +70,7 @@ XPU_API xpu_status xpu_gemm_grouped(xpu_stream *stream, const xpu_gemm_args *arg
                                     const int32_t *ends);
 
 /* Names the instructions that large, aligned products of a dtype use on a device, as text for people:
- * "NVIDIA's matrix units", "multiply-adds of GPUs", "plain kernels", ….
+ * "NVIDIA tensor cores", "Intel XMX", "multiply-add instructions", "portable kernels", ….
  *
  * tf32: report what xpu_gemm_tf32 uses.
  * Products with unsuitable alignment use the next slower kind. On host devices "the host's libraries" may
