@@ -28,8 +28,8 @@ void *take_plugged(xpu_stream *stream, size_t size) {
     void *queue;
     check(xpu_stream_native(stream, &queue));
     void *pointer = plugged_source.take(size, xpu_stream_device(stream), queue);
-    TORCH_CHECK_WITH(OutOfMemoryError, pointer, "XPU out of memory. The current allocator gave no ", size,
-                     " bytes.");
+    TORCH_CHECK_WITH(OutOfMemoryError, pointer,
+                     "XPU out of memory. The current allocator could not allocate ", size, " bytes.");
     const std::lock_guard guard(plugged_lock);
     plugged_blocks[pointer] = {size, xpu_stream_device(stream), queue};
     return pointer;
@@ -200,7 +200,7 @@ void give_memory(void *pointer) {
 }
 
 void check_native(const char *what) {
-    TORCH_CHECK_NOT_IMPLEMENTED(!plugged_source.take, "a pluggable allocator has no ", what);
+    TORCH_CHECK_NOT_IMPLEMENTED(!plugged_source.take, "a pluggable allocator does not support ", what);
 }
 
 void plug_in(xpu_pool_source source) {

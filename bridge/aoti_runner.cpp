@@ -14,7 +14,7 @@ void load_shims() {
     static const bool loaded = [] {
         Dl_info here;
         TORCH_CHECK(dladdr(reinterpret_cast<void *>(&load_shims), &here),
-                    "openxpu can't find its own folder");
+                    "openxpu can't locate its installation folder");
         std::string path(here.dli_fname);
         path = path.substr(0, path.rfind('/') + 1) + "libopenxpu_aoti.so";
         TORCH_CHECK(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), dlerror());

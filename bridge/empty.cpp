@@ -13,7 +13,7 @@ namespace {
 constexpr DispatchKeySet keys(DispatchKey::XPU);
 
 void check_arguments(std::optional<Layout> layout, std::optional<Device> device, std::optional<bool> pin) {
-    TORCH_CHECK(layout_or_default(layout) == kStrided, "only strided tensors can be made on xpu");
+    TORCH_CHECK(layout_or_default(layout) == kStrided, "only strided tensors can be created on xpu");
     TORCH_CHECK(!pin.value_or(false), "Only dense CPU tensors can be pinned");
     TORCH_INTERNAL_ASSERT(device_or_default(device).is_xpu());
 }

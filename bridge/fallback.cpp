@@ -289,8 +289,8 @@ void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         space != "c10d", "The operator '", name,
         "' has no kernel for xpu: this process group has no backend for xpu tensors. ",
-        "init_process_group and new_group take \"cpu:gloo,xpu:gloo\", \"xccl\" or no "
-        "name for one.");
+        "Pass backend=\"cpu:gloo,xpu:gloo\", backend=\"xccl\" or no backend to init_process_group or "
+        "new_group.");
     TORCH_CHECK_NOT_IMPLEMENTED(
         is_safe(space), "The operator '", name,
         "' has no kernel for xpu, and only PyTorch's own operators can run on the CPU instead.");

@@ -64,7 +64,7 @@ struct GeneratorImpl final : c10::GeneratorImpl {
     }
     void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl> &from) override {
         auto *other = dynamic_cast<GeneratorImpl *>(from.get());
-        TORCH_CHECK(other, "the state of another device's generator");
+        TORCH_CHECK(other, "the state belongs to another device's generator");
         state = other->state;
     }
     c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {

@@ -77,7 +77,8 @@ PoolId Graph::pool() const {
 void Graph::dump(const std::string &path) {
     auto *graph = captured("debug_dump");
     if (!debug_) {
-        TORCH_WARN("XPU graphs: enable_debug_mode() was not called before debug_dump, which writes nothing.");
+        TORCH_WARN(
+            "XPU graphs: debug_dump writes nothing, because enable_debug_mode() was not called before.");
         return;
     }
     struct Dump {

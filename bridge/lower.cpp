@@ -91,9 +91,9 @@ xpu_scalar scalar_at(c10::ScalarType type, const void *data) {
 xpu_iter iter_of(at::TensorIteratorBase &iter, std::optional<xpu_dtype> all) {
     xpu_iter result;
     const int operands = iter.ntensors(), dims = iter.ndim();
-    TORCH_CHECK_NOT_IMPLEMENTED(operands <= XPU_MAX_OPERANDS && dims <= XPU_MAX_DIMS, "an operation of ",
-                                operands, " operands over ", dims, " dimensions; xpu takes up to ",
-                                XPU_MAX_OPERANDS, " operands and, after merging, ", XPU_MAX_DIMS,
+    TORCH_CHECK_NOT_IMPLEMENTED(operands <= XPU_MAX_OPERANDS && dims <= XPU_MAX_DIMS, "an operation with ",
+                                operands, " operands and ", dims, " dimensions; xpu supports up to ",
+                                XPU_MAX_OPERANDS, " operands and, after merging dimensions, ", XPU_MAX_DIMS,
                                 " dimensions");
     result.outputs = iter.noutputs();
     result.inputs = operands - result.outputs;
@@ -150,7 +150,7 @@ at::Tensor alias_of(const at::Tensor &tensor, bool written, bool resizable, Hold
                           tensor.device());
     if (hold == Hold::storage)
         check(xpu_stream_refuse_capture(current_stream(device),
-                                        "a copy or a computation by the host's own kernels"));
+                                        "a copy or computation by PyTorch's CPU kernels"));
     if (hold == Hold::storage && !properties_of(device).has_local_exec)
         check(xpu_stream_synchronize(current_stream(device)));
 

@@ -25,8 +25,8 @@ template <typename S> size_t large_segment_of() {
 
 void warn_of_idle_settings() {
     if (Settings::use_expandable_segments()) {
-        TORCH_WARN_ONCE("expandable_segments has no effect on xpu, whose segments keep their size. Against "
-                        "fragmentation, max_split_size_mb and garbage_collection_threshold work.");
+        TORCH_WARN_ONCE("expandable_segments has no effect on xpu, whose segments have a fixed size. Use "
+                        "max_split_size_mb and garbage_collection_threshold against fragmentation.");
     }
     if (Settings::pinned_use_background_threads()) {
         TORCH_WARN_ONCE("pinned_use_background_threads has no effect on xpu.");

@@ -16,7 +16,7 @@ void let_go(void *shared) { c10::raw::intrusive_ptr::decref(static_cast<c10::Sto
 
 c10::DataPtr data_over(const c10::Storage &shared, c10::DeviceIndex device) {
     auto *impl = shared.unsafeGetStorageImpl();
-    TORCH_CHECK(shared.device().is_cpu(), "shared memory is a CPU storage's");
+    TORCH_CHECK(shared.device().is_cpu(), "shared memory must be a CPU storage");
     void *const address = impl->mutable_data();
     c10::raw::intrusive_ptr::incref(impl);
     return {address, impl, let_go, c10::Device(c10::kXPU, device)};
@@ -27,8 +27,8 @@ c10::DataPtr data_over(const c10::Storage &shared, c10::DeviceIndex device) {
 void check_shareable(c10::DeviceIndex device) {
     properties_of(device); // which a forked process doesn't get
     TORCH_CHECK(is_host_device(device), "memory of xpu:", static_cast<int>(device),
-                " can't be shared between processes, because it isn't the host's; send tensor.cpu() and call "
-                ".to('xpu') there");
+                " can't be shared between processes, because it is not host memory; send tensor.cpu() and "
+                "call .to('xpu') in the receiver");
 }
 
 c10::Storage shared_storage_of(const c10::Storage &storage) {
@@ -43,13 +43,13 @@ void move_into_shared(const c10::Storage &storage, const c10::Storage &shared) {
     const auto device = storage.device().index();
     const size_t size = impl->nbytes();
     check_shareable(device);
-    TORCH_CHECK(shared.nbytes() == size, "a storage of ", size, " bytes is needed");
+    TORCH_CHECK(shared.nbytes() == size, "expected a storage of ", size, " bytes");
     // A graph contains addresses: it would keep using the old memory, which may then belong to someone
     // else.
     TORCH_CHECK(!size || !xpu_graph_may_use(device, impl->data()),
                 "this memory of xpu:", static_cast<int>(device),
-                " can't be moved to where other processes have it, too: an XPUGraph was captured since it is "
-                "there and may use it. Call share_memory_() before the capture, or share tensor.clone()");
+                " can't be moved into shared memory: an XPUGraph captured after its allocation may use it. "
+                "Call share_memory_() before the capture, or share tensor.clone()");
     const c10::DeviceGuard guard(storage.device());
     auto data = data_over(shared, device);
     check(xpu_memcpy(current_stream(device), data.get(), impl->data(), size, true));

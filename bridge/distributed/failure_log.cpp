@@ -81,7 +81,8 @@ std::string FailureLog::failure(uint64_t number, const std::string &what) {
             if (!its.empty())
                 state = its == what ? "" : c10::str("rank ", other, " called ", its);
             else if (state.empty())
-                state = c10::str("rank ", other, " is running, but has not started this collective");
+                state =
+                    c10::str("rank ", other, " is running; its collective is in progress or has not started");
             if (!state.empty()) found += (found.empty() ? "" : "; ") + state;
         }
     } catch (const std::exception &error) {

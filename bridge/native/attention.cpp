@@ -64,8 +64,8 @@ bool heads_fit(sdp::sdp_params const &p, bool debug) {
     const int64_t depth = p.query.sym_size(-1).guard_int(__FILE__, __LINE__);
     const bool fit = p.key.sym_size(-1) == depth;
     if (!fit && debug)
-        TORCH_WARN("Fused attention on xpu doesn't take heads of ", depth, " and ", p.key.sym_size(-1),
-                   " elements.");
+        TORCH_WARN("Fused attention on xpu doesn't support head sizes of ", depth, " and ",
+                   p.key.sym_size(-1), " elements.");
     return fit;
 }
 
@@ -80,7 +80,8 @@ bool mask_spreads(sdp::sdp_params const &p, bool debug) {
         const auto &size = mask[mask.size() - i];
         fits = TORCH_GUARD_OR_FALSE(size.sym_eq(scores[4 - i])) || TORCH_GUARD_OR_FALSE(size.sym_eq(1));
     }
-    if (!fits && debug) TORCH_WARN("Fused attention on xpu doesn't take an attn_mask of ", mask, ".");
+    if (!fits && debug)
+        TORCH_WARN("Fused attention on xpu doesn't support an attn_mask of shape ", mask, ".");
     return fits;
 }
 
@@ -89,7 +90,7 @@ bool has_no_empty_tensor(sdp::sdp_params const &p, bool debug) {
     for (const auto *const tensor : {&p.query, &p.key, &p.value})
         for (const auto &size : tensor->sym_sizes())
             if (TORCH_GUARD_OR_FALSE(size.sym_eq(0))) {
-                if (debug) TORCH_WARN("Fused attention on xpu doesn't take empty tensors.");
+                if (debug) TORCH_WARN("Fused attention on xpu doesn't support empty tensors.");
                 return false;
             }
     return true;
@@ -161,7 +162,7 @@ SDPBackend choose(sdp::sdp_params const &p) {
         else
             TORCH_WARN(fused.name, " kernel has been runtime disabled.");
     }
-    TORCH_WARN("cuDNN attention kernel not used because: xpu has none.");
+    TORCH_WARN("cuDNN attention kernel not used because: it is not available on xpu.");
     TORCH_CHECK(false, "No available kernel. Aborting execution.");
 }
 
@@ -338,8 +339,7 @@ Attention attend(const Tensor &query, const Tensor &key, const Tensor &value, co
     const auto device = query.device().index();
     if (on_host(query, dropout, causal, scale)) {
         auto [out, logsumexp] = openxpu::on_host<2, 4, AttentionSettings>(
-            "attention of the host", device,
-            {query, key, value, bias.defined() ? with_all_dimensions(bias) : bias},
+            "host attention", device, {query, key, value, bias.defined() ? with_all_dimensions(bias) : bias},
             {causal, scale_of(query, scale)}, attention_cpu);
         return {laid_out_as(query, value.size(3), std::move(out)), logsumexp.contiguous(), number(0),
                 number(0)};
@@ -373,7 +373,7 @@ Gradients attend_backward(const Tensor &grad_out, const Tensor &query, const Ten
         if (grad_bias.defined()) // PyTorch's kernel hasn't got it
             openxpu::check(xpu_attention_backward(openxpu::current_stream(query), &lowered.args, &grad));
         auto [grad_query, grad_key, grad_value] = openxpu::on_host<3, 7, AttentionSettings>(
-            "gradients of the host's attention", device,
+            "host attention backward", device,
             {grad_out, query, key, value, out, logsumexp, bias.defined() ? with_all_dimensions(bias) : bias},
             {causal, scale_of(query, scale)}, attention_gradients_cpu);
         return {laid_out_as(query, std::move(grad_query)), laid_out_as(key, std::move(grad_key)),
@@ -419,8 +419,8 @@ struct Flash {
             TORCH_CHECK(starts.defined() && starts.dim() == 1 && starts.scalar_type() == at::kInt &&
                             starts.is_contiguous() && starts.numel() == cum_q.numel() &&
                             starts.device() == query.device(),
-                        "flash attention on xpu: cum_seq_q and cum_seq_k must be contiguous int32 of one "
-                        "length on the query's device");
+                        "flash attention on xpu: cum_seq_q and cum_seq_k must be contiguous int32 tensors of "
+                        "the same length on the query's device");
         args.sequences = cum_q.numel() - 1;
         args.query_starts = cum_q.const_data_ptr<int32_t>();
         args.key_starts = cum_k.const_data_ptr<int32_t>();
@@ -445,17 +445,17 @@ void flash_forward(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
         return v.isTensor() ? v.toTensor() : Tensor();
     };
     for (const char *name : {"seqused_k", "alibi_slopes", "block_table"})
-        TORCH_CHECK_NOT_IMPLEMENTED(!tensor(name).defined(), "_flash_attention_forward on xpu takes no ",
-                                    name);
+        TORCH_CHECK_NOT_IMPLEMENTED(!tensor(name).defined(),
+                                    "_flash_attention_forward on xpu does not support ", name);
     const Tensor query = tensor("query"), key = tensor("key"), value = tensor("value");
     const Tensor cum_q = tensor("cum_seq_q"), cum_k = tensor("cum_seq_k");
     const double dropout = given("dropout_p").toDouble();
     TORCH_CHECK(!given("return_debug_mask").toBool() || dropout == 0,
-                "_flash_attention_forward on xpu returns no mask of dropout");
+                "_flash_attention_forward on xpu can't return a dropout mask");
     TORCH_CHECK(query.dim() == (cum_q.defined() ? 3 : 4) && key.dim() == query.dim() &&
                     value.dim() == query.dim(),
                 "_flash_attention_forward on xpu: query of ", query.sizes(), ", key of ", key.sizes(),
-                " and value of ", value.sizes(), " don't fit cum_seq_q");
+                " and value of ", value.sizes(), " must have 3 dimensions with cum_seq_q, else 4");
     const Tensor out = query.size(-1) == value.size(-1) ? at::empty_like(query) : query.new_empty([&] {
         auto sizes = query.sizes().vec();
         sizes.back() = value.size(-1);
@@ -602,9 +602,9 @@ struct Sight {
     Sight(int64_t mask_type, std::optional<int64_t> window_size)
         : causal(mask_type != 0), from_top(mask_type == 1) {
         TORCH_CHECK(mask_type >= 0 && mask_type <= 2, "_efficient_attention: custom_mask_type ", mask_type,
-                    " is none of 0, 1 and 2");
+                    " must be 0, 1 or 2");
         if (!window_size || *window_size <= 0) return;
-        TORCH_CHECK(causal, "_efficient_attention: a window goes with a causal mask");
+        TORCH_CHECK(causal, "_efficient_attention: a window needs a causal mask");
         left = *window_size - 1;
     }
 };
@@ -618,14 +618,15 @@ bool is_plain(const Sight &sight, const Tensor &query, const Tensor &key, const 
 void check_flash(const Sight &sight, const Tensor &query, const Tensor &key, const Tensor &bias,
                  const Tensor &starts_q, const Tensor &starts_k) {
     constexpr auto op = "_efficient_attention on xpu: ";
-    TORCH_CHECK_NOT_IMPLEMENTED(!bias.defined(), op,
-                                "no bias with windows, sequences of their own or causal masks from below");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !bias.defined(), op,
+        "a bias can't be combined with windows, cu_seqlens or bottom-right causal masks");
     const bool same = starts_q.defined()
                           ? starts_q.is_same(starts_k) || (starts_q.sizes() == starts_k.sizes() &&
                                                            starts_q.eq(starts_k).all().item<bool>())
                           : query.size(1) == key.size(1);
     TORCH_CHECK_NOT_IMPLEMENTED(!sight.from_top || same, op,
-                                "a causal mask from the top left needs as many queries as keys here");
+                                "a top-left causal mask needs as many queries as keys here");
 }
 
 Tensor rows_of(const Tensor &x, const Tensor &starts) { return starts.defined() ? x.squeeze(0) : x; }
@@ -656,11 +657,11 @@ void check_rows(const Tensor &query, const Tensor &key, const Tensor &value, con
                     query.size(2) == key.size(2) && key.size(2) == value.size(2) &&
                     query.size(3) == key.size(3),
                 "_efficient_attention: query of ", query.sizes(), ", key of ", key.sizes(), " and value of ",
-                value.sizes(), " don't fit each other");
+                value.sizes(), " have incompatible shapes");
     TORCH_CHECK(starts_q.defined() == starts_k.defined(),
-                "_efficient_attention: cu_seqlens_q and cu_seqlens_k go together");
+                "_efficient_attention: cu_seqlens_q and cu_seqlens_k must be passed together");
     TORCH_CHECK(!starts_q.defined() || query.size(0) == 1,
-                "_efficient_attention: sequences of their own lie in one batch, not in ", query.size(0));
+                "_efficient_attention: cu_seqlens needs a batch size of 1, got ", query.size(0));
 }
 
 } // namespace
@@ -677,7 +678,7 @@ efficient_attention_xpu(const Tensor &query, const Tensor &key, const Tensor &va
                starts_k = cu_seqlens_k.value_or(Tensor());
     check_rows(query, key, value, starts_q, starts_k);
     TORCH_CHECK_NOT_IMPLEMENTED(!seqlen_k || !seqlen_k->defined(),
-                                "_efficient_attention on xpu: no seqlen_k");
+                                "_efficient_attention on xpu: seqlen_k is not supported");
     const Sight sight(custom_mask_type, window_size);
     const int64_t most_q = starts_q.defined() && max_seqlen_q ? *max_seqlen_q : query.size(1),
                   most_k = starts_k.defined() && max_seqlen_k ? *max_seqlen_k : key.size(1);
@@ -753,7 +754,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_attention_backward_xpu(
     }
     if (shared_storage_dqdkdv) {
         TORCH_CHECK(q.sizes() == k.sizes() && k.sizes() == v.sizes(),
-                    "_efficient_attention_backward: gradients in one storage have one shape");
+                    "_efficient_attention_backward: shared_storage_dqdkdv needs query, key and value of the "
+                    "same shape");
         const auto all = at::stack({q, k, v}, 2);
         return {all.select(2, 0), all.select(2, 1), all.select(2, 2), grad_bias};
     }
@@ -801,8 +803,8 @@ Tensor scaled_dot_product_attention_xpu(const Tensor &query, const Tensor &key, 
     TORCH_CHECK(!enable_gqa ||
                     (key.dim() > 2 && key.sym_size(-3) > 0 && value.dim() > 2 && value.sym_size(-3) > 0) ||
                     query.dim() < 3 || query.sym_size(-3) == 0,
-                "scaled_dot_product_attention: key and value need heads for those of query to share, but "
-                "have the shapes ",
+                "scaled_dot_product_attention: the query's heads must be a multiple of those of key and "
+                "value, but the shapes are ",
                 key.sym_sizes(), " and ", value.sym_sizes());
     // Called directly: through the dispatcher the query would become part of traced programs.
     if (!is_transformed(query, key, value, mask) &&

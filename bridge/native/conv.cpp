@@ -28,8 +28,8 @@ using at::Tensor;
 
 xpu_conv conv_of(int dims, IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, bool transposed,
                  IntArrayRef output_padding, int64_t groups) {
-    TORCH_CHECK_NOT_IMPLEMENTED(dims >= 1 && dims <= XPU_CONV_MAX_DIMS, "convolution of ", dims,
-                                " dimensions");
+    TORCH_CHECK_NOT_IMPLEMENTED(dims >= 1 && dims <= XPU_CONV_MAX_DIMS, "convolution with ", dims,
+                                " spatial dimensions");
     xpu_conv conv{.dims = dims, .transposed = transposed, .groups = groups};
     for (int i = 0; i < dims; i++) {
         conv.stride[i] = stride[i];
@@ -132,8 +132,8 @@ std::array<Tensor, 1> convolution_cpu(const ConvSettings &s, const std::array<Te
                  x[0].scalar_type())};
 }
 Tensor convolve_on_host(const Convolution &c) {
-    return openxpu::on_host<1, 3, ConvSettings>("convolution of the host", c.device(),
-                                                {c.input, c.weight, c.bias}, c, convolution_cpu)[0];
+    return openxpu::on_host<1, 3, ConvSettings>("host convolution", c.device(), {c.input, c.weight, c.bias},
+                                                c, convolution_cpu)[0];
 }
 
 struct ConvGradient {
@@ -396,8 +396,8 @@ convolution_backward_overrideable_xpu(const Tensor &grad_output, const Tensor &i
             grad_output.size(1),
             output_mask};
         auto [grad_input, grad_weight, grad_bias] =
-            openxpu::on_host<3, 3>("gradients of the host's convolution", device,
-                                   {grad_output, input, weight}, settings, convolution_gradients_cpu);
+            openxpu::on_host<3, 3>("host convolution backward", device, {grad_output, input, weight},
+                                   settings, convolution_gradients_cpu);
         return {grad_input, grad_weight, grad_bias};
     }
     const auto format = format_of(input, weight);

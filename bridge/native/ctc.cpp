@@ -101,7 +101,7 @@ std::tuple<Tensor, Tensor> ctc_loss_xpu(const Tensor &log_probs, const Tensor &t
     xpu_fault fault = {};
     check(xpu_ctc_forward(current_stream(log_probs), &args, loss.mutable_data_ptr(),
                           log_alpha.mutable_data_ptr(), &fault));
-    TORCH_CHECK_INDEX(!fault.state, "ctc_loss: target ", fault.index, " is out of range of ", args.labels,
+    TORCH_CHECK_INDEX(!fault.state, "ctc_loss: target ", fault.index, " is out of range for ", args.labels,
                       " labels");
     return {std::move(loss), std::move(log_alpha)};
 }

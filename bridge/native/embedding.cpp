@@ -60,7 +60,7 @@ Tensor with_dense_rows(const Tensor &weight) {
 
 void check_bag_fault(const xpu_fault &fault) {
     TORCH_CHECK_INDEX(!fault.state || fault.which == 0, "embedding_bag: offset ", fault.index,
-                      " is out of range of ", fault.extent, " indices, or less than the one before it");
+                      " is out of range for ", fault.extent, " indices, or less than the offset before it");
     TORCH_CHECK_INDEX(!fault.state, "index out of range in self");
 }
 

@@ -158,7 +158,7 @@ Tensor flip_xpu(const Tensor &self, IntArrayRef dims) {
     const auto flipped = at::dim_list_to_bitset(dims, self.dim());
     auto out = at::empty_like(self, MemoryFormat::Preserve);
     if (self.numel() == 0) return out;
-    TORCH_CHECK_NOT_IMPLEMENTED(self.dim() <= XPU_MAX_DIMS, "flip of more than ", XPU_MAX_DIMS,
+    TORCH_CHECK_NOT_IMPLEMENTED(self.dim() <= XPU_MAX_DIMS, "flip over more than ", XPU_MAX_DIMS,
                                 " dimensions on xpu");
     const auto bytes = static_cast<int64_t>(self.element_size());
     xpu_iter iter;

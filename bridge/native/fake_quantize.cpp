@@ -40,7 +40,8 @@ void check_range(int64_t quant_min, int64_t quant_max) {
     TORCH_CHECK(quant_min <= quant_max, "`quant_min` should be less than or equal to `quant_max`.");
     for (int64_t limit : {quant_min, quant_max})
         TORCH_CHECK_NOT_IMPLEMENTED(limit == static_cast<int32_t>(limit),
-                                    "fake quantization on xpu is to integers of up to 32 bits, got ", limit);
+                                    "fake quantization on xpu supports integers of up to 32 bits, got ",
+                                    limit);
 }
 void check_zero_point(bool within) {
     TORCH_CHECK(within, "`zero_point` must be between `quant_min` and `quant_max`.");
@@ -65,7 +66,7 @@ Tensor along(const Tensor &channels, const Tensor &self, int64_t axis) {
 // Where `enabled` is undefined the zero points are fractions.
 Result fake_quantize(const Tensor &self, const Tensor &scale, const Tensor &zero_point, const Tensor &enabled,
                      int64_t quant_min, int64_t quant_max, bool in_float) {
-    TORCH_CHECK(isFloatingType(self.scalar_type()), "fake quantization takes floating-point numbers, got ",
+    TORCH_CHECK(isFloatingType(self.scalar_type()), "fake quantization needs a floating-point tensor, got ",
                 self.scalar_type());
     Tensor out = at::empty_like(self), mask = at::empty_like(self, kBool);
     TensorIteratorConfig config;

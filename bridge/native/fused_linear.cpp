@@ -46,7 +46,7 @@ constexpr Activation activations[] = {
 const Activation &activation_of(std::string_view name) {
     for (const Activation &known : activations)
         if (known.name == name) return known;
-    TORCH_CHECK(false, "fused_linear: no activation ", name);
+    TORCH_CHECK(false, "fused_linear: unknown activation ", name);
 }
 
 // Arguments of a product with left operand x and a row-major result.
@@ -120,17 +120,18 @@ struct Layers {
 void check(const Tensor &x, const Layers &all, bool gated, const std::optional<Tensor> &norm,
            const std::optional<Tensor> &residual) {
     const size_t count = all.weight.size();
-    TORCH_CHECK(count >= 1, "fused_linear: no weights");
+    TORCH_CHECK(count >= 1, "fused_linear: expected at least one weight");
     TORCH_CHECK(count <= PARTS && (!gated || count == 2), "fused_linear: ", count,
-                gated ? " weights for a gate" : " weights");
+                gated ? " weights; a gated layer needs 2" : " weights are too many");
     TORCH_CHECK(x.dim() == 2, "fused_linear: expected x to have 2 dimensions, got ", x.dim());
     const bool quantized = all.is_stored();
     TORCH_CHECK(all.scale.size() == (quantized ? count : 0) &&
                     all.zero.size() == (all.is_int4() ? count : 0) &&
                     (all.bias.empty() || all.bias.size() == count),
-                "fused_linear: scales, zero points or biases don't fit ", count, " weights");
+                "fused_linear: the number of scales, zero points or biases doesn't match ", count,
+                " weights");
     TORCH_CHECK(!gated || (all.bias.empty() && !residual),
-                "fused_linear: nothing is added to what a gate multiplies");
+                "fused_linear: a gated layer can't have biases or a residual");
     const auto is_here = [&](const Tensor &t) {
         TORCH_CHECK(t.device() == x.device(), "Expected all tensors to be on the same device, but found ",
                     t.device(), " and ", x.device());
@@ -140,18 +141,20 @@ void check(const Tensor &x, const Layers &all, bool gated, const std::optional<T
         const Tensor &w = all.weight[i];
         TORCH_CHECK(w.dim() == 2 && w.scalar_type() == all.weight[0].scalar_type() &&
                         (quantized || w.scalar_type() == x.scalar_type()),
-                    "fused_linear: expected weights of 2 dimensions and one dtype, got ", w.sym_sizes(), " ",
+                    "fused_linear: expected 2D weights of one dtype, got ", w.sym_sizes(), " ",
                     w.scalar_type());
         const c10::SymInt rows = w.sym_size(0);
         if (i == 0) {
             k = w.sym_size(1) * (all.is_int4() ? 8 : 1);
-            TORCH_CHECK(!all.is_int4() || (all.group > 0 && k % all.group == 0), "fused_linear: groups of ",
-                        all.group, " in rows of ", k);
+            TORCH_CHECK(!all.is_int4() || (all.group > 0 && k % all.group == 0), "fused_linear: group size ",
+                        all.group, " does not divide rows of ", k);
         }
         TORCH_CHECK(w.sym_size(1) == all.weight[0].sym_size(1) && x.sym_size(1) == k,
-                    "fused_linear: rows of ", x.sym_size(1), " don't fit a weight of ", w.sym_sizes());
+                    "fused_linear: rows of x of length ", x.sym_size(1), " don't match a weight of shape ",
+                    w.sym_sizes());
         TORCH_CHECK(!gated || rows == all.weight[0].sym_size(0),
-                    "fused_linear: a gate of another size: ", w.sym_sizes());
+                    "fused_linear: the weights of a gated layer must have the same shape, got ",
+                    w.sym_sizes());
         is_here(w);
         n = gated ? rows : n + rows;
         if (quantized) {
@@ -159,31 +162,35 @@ void check(const Tensor &x, const Layers &all, bool gated, const std::optional<T
             TORCH_CHECK(all.is_int4()
                             ? s.dim() == 2 && s.sym_size(0) == k / all.group && s.sym_size(1) == rows
                             : s.dim() == 1 && s.sym_size(0) == rows,
-                        "fused_linear: scales of ", s.sym_sizes(), " for a weight of ", w.sym_sizes());
+                        "fused_linear: scales of shape ", s.sym_sizes(), " don't match a weight of shape ",
+                        w.sym_sizes());
             is_here(s);
         }
         if (all.is_int4()) {
-            TORCH_CHECK(
-                all.zero[i].sym_sizes() == all.scale[i].sym_sizes() && all.zero[i].scalar_type() == at::kChar,
-                "fused_linear: zero points of ", all.zero[i].sym_sizes(), " ", all.zero[i].scalar_type());
+            TORCH_CHECK(all.zero[i].sym_sizes() == all.scale[i].sym_sizes() &&
+                            all.zero[i].scalar_type() == at::kChar,
+                        "fused_linear: expected int8 zero points in the shape of the scales, got ",
+                        all.zero[i].sym_sizes(), " ", all.zero[i].scalar_type());
             is_here(all.zero[i]);
         }
         if (!all.bias.empty()) {
             TORCH_CHECK(all.bias[i].dim() == 1 && all.bias[i].sym_size(0) == rows &&
                             all.bias[i].scalar_type() == x.scalar_type(),
-                        "fused_linear: a bias of ", all.bias[i].sym_sizes(), " ", all.bias[i].scalar_type());
+                        "fused_linear: the bias doesn't match its weight or x: ", all.bias[i].sym_sizes(),
+                        " ", all.bias[i].scalar_type());
             is_here(all.bias[i]);
         }
     }
     if (norm) {
         TORCH_CHECK(norm->dim() == 1 && norm->sym_size(0) == k && norm->scalar_type() == x.scalar_type(),
-                    "fused_linear: a norm's weight of ", norm->sym_sizes(), " ", norm->scalar_type());
+                    "fused_linear: the norm's weight doesn't match x: ", norm->sym_sizes(), " ",
+                    norm->scalar_type());
         is_here(*norm);
     }
     if (residual) {
         TORCH_CHECK(residual->dim() == 2 && residual->sym_size(0) == x.sym_size(0) &&
                         residual->sym_size(1) == n && residual->scalar_type() == x.scalar_type(),
-                    "fused_linear: a residual that isn't the result's like");
+                    "fused_linear: the residual must have the result's shape and dtype");
         is_here(*residual);
     }
 }
@@ -266,20 +273,22 @@ struct Caches {
 
 void check(const Tensor &x, const Layers &all, const std::optional<Tensor> &norm, const Caches &to) {
     TORCH_CHECK(all.weight.size() == 3, "qkv_rope_linear: ", all.weight.size(),
-                " weights for queries, keys and values");
+                " weights; expected 3, for queries, keys and values");
     check(x, all, false, norm, std::nullopt);
     const int64_t depth = to.depth, dim = to.dim;
     const c10::SymInt m = x.sym_size(0), n = all.weight[0].sym_size(0), of_keys = all.weight[1].sym_size(0);
     TORCH_CHECK(depth > 1 && depth % 2 == 0 && n % depth == 0 && of_keys % depth == 0 &&
                     all.weight[2].sym_size(0) == of_keys,
-                "qkv_rope_linear: heads of ", depth, " in weights of ", n, ", ", of_keys, " and ",
+                "qkv_rope_linear: head size ", depth, " doesn't match weights of ", n, ", ", of_keys, " and ",
                 all.weight[2].sym_size(0), " rows");
-    TORCH_CHECK(dim == 1 || dim == 2, "qkv_rope_linear: places along dimension ", dim);
-    TORCH_CHECK(to.cos.has_value() == to.sin.has_value(), "qkv_rope_linear: cosines without sines");
+    TORCH_CHECK(dim == 1 || dim == 2,
+                "qkv_rope_linear: the cache's positions must lie along dimension 1 or 2, got ", dim);
+    TORCH_CHECK(to.cos.has_value() == to.sin.has_value(),
+                "qkv_rope_linear: cos and sin must be passed together");
     TORCH_CHECK(to.query_norm.has_value() == to.key_norm.has_value(),
-                "qkv_rope_linear: either queries or keys are normed");
+                "qkv_rope_linear: query_norm and key_norm must be passed together");
     TORCH_CHECK(to.position.scalar_type() == at::kLong && to.position.sym_numel() == 1,
-                "qkv_rope_linear: expected one position of int64, got ", to.position.sym_sizes(), " ",
+                "qkv_rope_linear: expected one int64 position, got ", to.position.sym_sizes(), " ",
                 to.position.scalar_type());
     const auto is_like = [&](const Tensor &t) {
         TORCH_CHECK(t.device() == x.device(), "Expected all tensors to be on the same device, but found ",
@@ -290,19 +299,19 @@ void check(const Tensor &x, const Layers &all, const std::optional<Tensor> &norm
         TORCH_CHECK(t->dim() == 4 && is_like(*t) && t->sym_size(0) == m &&
                         t->sym_size(3 - dim) == of_keys / depth &&
                         t->sym_size(dim) == to.keys.sym_size(dim) && t->sym_size(3) == depth,
-                    "qkv_rope_linear: a cache of ", t->sym_sizes(), " ", t->scalar_type(), " for ", m,
-                    " rows of ", of_keys / depth, " heads of ", depth);
+                    "qkv_rope_linear: the cache doesn't match the projection: ", t->sym_sizes(), " ",
+                    t->scalar_type(), " for ", m, " rows of ", of_keys / depth, " heads of ", depth);
     for (const auto *angle : {&to.cos, &to.sin})
         if (const auto &t = *angle)
             TORCH_CHECK(t->dim() == 2 && (t->sym_size(0) == 1 || t->sym_size(0) == m) &&
                             t->sym_size(1) == depth && is_like(*t),
-                        "qkv_rope_linear: angles of ", t->sym_sizes(), " ", t->scalar_type(), " for ", m,
-                        " rows of heads of ", depth);
+                        "qkv_rope_linear: cos or sin doesn't match the projection: ", t->sym_sizes(), " ",
+                        t->scalar_type(), " for ", m, " rows of heads of ", depth);
     for (const auto *given : {&to.query_norm, &to.key_norm})
         if (const auto &t = *given)
             TORCH_CHECK(t->dim() == 1 && t->sym_size(0) == depth && is_like(*t),
-                        "qkv_rope_linear: a norm's weight of ", t->sym_sizes(), " ", t->scalar_type(),
-                        " for heads of ", depth);
+                        "qkv_rope_linear: a norm's weight doesn't match the heads: ", t->sym_sizes(), " ",
+                        t->scalar_type(), " for heads of ", depth);
     TORCH_CHECK(to.position.device() == x.device(),
                 "Expected all tensors to be on the same device, but found ", to.position.device(), " and ",
                 x.device());
@@ -403,8 +412,8 @@ Tensor qkv_rope_linear_meta(const Tensor &x, at::TensorList weight, at::TensorLi
 // applied once.
 Tensor int8_linear(const Tensor &a, const Tensor &w, const Tensor &row_scale, const Tensor &column_scale,
                    const std::optional<Tensor> &bias, c10::ScalarType dtype) {
-    TORCH_CHECK(a.dim() == 2 && w.dim() == 2 && a.size(1) == w.size(1), "int8_linear: activations of ",
-                a.sizes(), " don't fit a weight of ", w.sizes());
+    TORCH_CHECK(a.dim() == 2 && w.dim() == 2 && a.size(1) == w.size(1), "int8_linear: activations of shape ",
+                a.sizes(), " don't match a weight of shape ", w.sizes());
     TORCH_CHECK(a.scalar_type() == at::kChar && w.scalar_type() == at::kChar,
                 "int8_linear: expected int8 operands, got ", a.scalar_type(), " and ", w.scalar_type());
     const int64_t m = a.size(0), n = w.size(0);
@@ -413,10 +422,10 @@ Tensor int8_linear(const Tensor &a, const Tensor &w, const Tensor &row_scale, co
     };
     TORCH_CHECK(row_scale.numel() == m && column_scale.numel() == n && is_single(row_scale.scalar_type()) &&
                     is_single(column_scale.scalar_type()) && is_single(dtype),
-                "int8_linear: scales of ", row_scale.sizes(), " and ", column_scale.sizes(),
-                " for a result of ", m, " x ", n, " ", dtype);
+                "int8_linear: scales of shapes ", row_scale.sizes(), " and ", column_scale.sizes(),
+                " don't match a result of ", m, " x ", n, " ", dtype);
     TORCH_CHECK(!bias || (bias->dim() == 1 && bias->size(0) == n && bias->scalar_type() == dtype),
-                "int8_linear: a bias that isn't ", n, " numbers of ", dtype);
+                "int8_linear: expected a bias of ", n, " elements of dtype ", dtype);
     for (const Tensor *t : {&w, &row_scale, &column_scale, bias ? &*bias : &w})
         TORCH_CHECK(t->device() == a.device(), "Expected all tensors to be on the same device, but found ",
                     t->device(), " and ", a.device());

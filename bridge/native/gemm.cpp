@@ -152,7 +152,7 @@ Tensor linear(const Tensor &x, const Tensor &w, const std::optional<Tensor> &bia
     Tensor flat;
     if (other) {
         TORCH_CHECK(other->scalar_type() == x.scalar_type(),
-                    "linear: expected what is combined to have dtype ", x.scalar_type(), ", but got ",
+                    "linear: expected the post-op's operand to have dtype ", x.scalar_type(), ", but got ",
                     other->scalar_type());
         combined = at::expand_size(*other, sizes);
         flat = combined->reshape(all.sizes());

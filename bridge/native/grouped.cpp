@@ -20,7 +20,7 @@ Groups::Groups(const Tensor &left, const Tensor &right, const Tensor &ends) : a(
                 "Expected all tensors to be on the same device, but found ", a.device(), ", ", b.device(),
                 " and ", offs.device());
     TORCH_CHECK((flat_a && flat_b) || (flat_a ? b : a).size(0) == offs.size(0),
-                "matrix batch sizes have to match: offs is of ", offs.size(0), " groups, the operand of ",
+                "matrix batch sizes have to match: offs has ", offs.size(0), " groups, the operand ",
                 flat_a ? b.sizes() : a.sizes());
     TORCH_CHECK(a.size(-1) == b.size(-2), "contraction dimension of mat_a and mat_b must match, got ",
                 a.sizes(), " and ", b.sizes());

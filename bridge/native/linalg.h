@@ -23,7 +23,7 @@ void lend(const char *name, const CpuTensors &inputs, const CpuTensors &outputs,
     for (const auto &tensor : inputs) {
         const bool plain = !tensor.is_conj() && !tensor.is_neg();
         TORCH_CHECK(plain || !captured, "operation not permitted when stream is capturing: ", name,
-                    " of a conjugate or negative view, which runs on the CPU");
+                    " on a conjugate or negative view, which runs on the CPU");
         in.push_back(captured ? borrowed(tensor, false) : as_cpu_input(tensor));
     }
     for (const auto &tensor : outputs) out.push_back(captured ? borrowed(tensor, true) : as_cpu(tensor));

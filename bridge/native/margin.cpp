@@ -26,7 +26,7 @@ struct MarginScores {
 MarginScores margin_scores(const Tensor &self, const Tensor &target) {
     int64_t rows, classes;
     multilabel_margin_loss_shape_check(rows, classes, self.dim(), self, target);
-    TORCH_CHECK(target.scalar_type() == kLong, "multilabel_margin_loss: expected targets of dtype Long, not ",
+    TORCH_CHECK(target.scalar_type() == kLong, "multilabel_margin_loss: expected targets of dtype Long, got ",
                 target.scalar_type());
     TORCH_CHECK(target.device() == self.device(), "multilabel_margin_loss: input is on ", self.device(),
                 ", target on ", target.device());
@@ -48,8 +48,8 @@ std::tuple<Tensor, Tensor> multilabel_margin_loss_forward_xpu(const Tensor &self
     xpu_fault fault = {};
     check(xpu_margin_forward(current_stream(self), &s.args, s.scores.const_data_ptr(),
                              is_target.mutable_data_ptr(), losses.mutable_data_ptr(), &fault));
-    TORCH_CHECK(!fault.state, "argument #2 'target' is out of range: ", fault.index, " of ", fault.extent,
-                " classes");
+    TORCH_CHECK(!fault.state, "argument #2 'target' is out of range: got ", fault.index, " for ",
+                fault.extent, " classes");
     if (reduction == Reduction::Mean) losses = losses.mean();
     if (reduction == Reduction::Sum) losses = losses.sum();
     if (target.dim() <= 1) losses = losses.reshape({});

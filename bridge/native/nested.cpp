@@ -56,7 +56,8 @@ Levels::Levels(const at::Tensor &sizes, at::IntArrayRef size, c10::Device device
 }
 
 xpu_nested Levels::between(const at::Tensor &values, const at::Tensor &padded) const {
-    TORCH_INTERNAL_ASSERT(values.scalar_type() == padded.scalar_type(), "packed and padded elements differ");
+    TORCH_INTERNAL_ASSERT(values.scalar_type() == padded.scalar_type(),
+                          "packed and padded tensor have different dtypes");
     xpu_nested args{.levels = levels.levels, .offset_dtype = XPU_INT64};
     const auto *table = offsets.const_data_ptr<int64_t>();
     for (int d = 0; d < levels.levels; d++) {
@@ -158,7 +159,7 @@ namespace {
 xpu_nested jagged_args(const Tensor &values, const Tensor &padded, TensorList offsets, const char *op) {
     const auto levels = static_cast<int64_t>(offsets.size());
     TORCH_CHECK_NOT_IMPLEMENTED(levels <= XPU_NESTED_MAX_LEVELS, op, "(): ", levels,
-                                " jagged dimensions; xpu takes up to ", XPU_NESTED_MAX_LEVELS);
+                                " jagged dimensions; xpu supports up to ", XPU_NESTED_MAX_LEVELS);
     xpu_nested args{.levels = static_cast<int>(levels), .offset_dtype = openxpu::dtype_of(offsets[0])};
     for (int64_t d = 0; d < levels; d++) {
         args.offset[d] = offsets[d].const_data_ptr();
@@ -175,14 +176,14 @@ xpu_nested jagged_args(const Tensor &values, const Tensor &padded, TensorList of
 }
 
 std::vector<Tensor> checked_offsets(TensorList offsets, const Tensor &dense, const char *op) {
-    TORCH_CHECK(!offsets.empty(), op, "(): expected offsets");
+    TORCH_CHECK(!offsets.empty(), op, "(): expected at least one tensor of offsets");
     std::vector<Tensor> result;
     for (const auto &offset : offsets) {
         TORCH_CHECK(offset.dim() == 1, op,
                     "(): expected 1D offsets, but got offsets.dim() == ", offset.dim());
         TORCH_CHECK(offset.size(0) > 0 && offset.device() == dense.device() &&
                         offset.scalar_type() == offsets[0].scalar_type(),
-                    op, "(): offsets that are empty, of different dtypes or on another device");
+                    op, "(): offsets must not be empty, and must share one dtype and the values' device");
         result.push_back(offset.contiguous());
     }
     return result;
@@ -195,7 +196,8 @@ Tensor jagged_to_padded_dense_forward_xpu(const Tensor &values, TensorList offse
     constexpr auto op = "_jagged_to_padded_dense_forward";
     const auto offsets = checked_offsets(offsets_list, values, op);
     TORCH_CHECK(max_lengths.size() == offsets.size() && values.dim() > 0, op, "(): ", offsets.size(),
-                " offsets and ", max_lengths.size(), " lengths for values of ", values.dim(), " dimensions");
+                " tensors of offsets and ", max_lengths.size(), " maximum lengths don't match values of ",
+                values.dim(), " dimensions");
     std::vector<int64_t> shape{offsets[0].size(0) - 1};
     shape.insert(shape.end(), max_lengths.begin(), max_lengths.end());
     shape.insert(shape.end(), values.sizes().begin() + 1, values.sizes().end());
@@ -213,7 +215,8 @@ Tensor padded_dense_to_jagged_forward_xpu(const Tensor &dense, TensorList offset
     const auto offsets = checked_offsets(offsets_list, dense, op);
     const auto levels = static_cast<int64_t>(offsets.size());
     TORCH_CHECK(dense.dim() > levels && dense.size(0) == offsets[0].size(0) - 1, op, "(): ", levels,
-                " offsets, of ", offsets[0].size(0) - 1, " items, for a tensor of shape ", dense.sizes());
+                " tensors of offsets, of ", offsets[0].size(0) - 1, " items, don't match a tensor of shape ",
+                dense.sizes());
     // If reading it does not wait for a device, check the total as the CPU does.
     if (!total_L ||
         (openxpu::is_host_device(dense.device().index()) && !openxpu::is_captured(dense.device().index()))) {

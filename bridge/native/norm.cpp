@@ -120,7 +120,7 @@ std::tuple<Tensor, Tensor, Tensor> rows_backward(const Tensor &grad_out, const T
     auto grad_bias = wanted(mask[2] && given(bias), given(bias) ? *bias : input, type);
     if (!rms) check_count(mean, norm.args.rows, op, "mean");
     check_count(rstd, norm.args.rows, op, "rstd");
-    TORCH_CHECK(rstd.defined() && (rms || mean.defined()), op, ": the statistics are needed");
+    TORCH_CHECK(rstd.defined() && (rms || mean.defined()), op, ": the saved statistics are missing");
     const auto statistics = statistics_type(input);
     const auto m = mean.defined() ? mean.to(statistics).contiguous() : mean,
                r = rstd.to(statistics).contiguous();
@@ -235,7 +235,7 @@ void write_back(const Tensor &used, const Optional &original) {
 
 void check_channels(const Tensor &input, const Optional &weight, const Optional &bias,
                     const Optional &running_mean, const Optional &running_var, const char *op) {
-    TORCH_CHECK(input.dim() >= 2, op, ": an input of at least two dimensions is needed, not one of shape ",
+    TORCH_CHECK(input.dim() >= 2, op, ": expected an input of at least two dimensions, got shape ",
                 input.sizes());
     const auto channels = input.size(1);
     check_count(weight, channels, op, "weight");
@@ -394,14 +394,14 @@ batch_norm_backward_xpu(const Tensor &grad_out, const Tensor &input, const Optio
     }
     Tensor mean, invstd;
     if (train) {
-        TORCH_CHECK(given(save_mean) && given(save_invstd), op, ": save_mean and save_invstd are needed");
+        TORCH_CHECK(given(save_mean) && given(save_invstd), op, ": save_mean and save_invstd are required");
         check_count(save_mean, input.size(1), op, "save_mean");
         check_count(save_invstd, input.size(1), op, "save_invstd");
         mean = save_mean->to(statistics).contiguous();
         invstd = save_invstd->to(statistics).contiguous();
     } else {
         TORCH_CHECK(given(running_mean) && given(running_var), op,
-                    ": running_mean and running_var are needed");
+                    ": running_mean and running_var are required");
         mean = dense(running_mean);
         invstd = dense(running_var);
         set_running(norm.args, mean, invstd);
@@ -428,7 +428,7 @@ void check_groups(const Tensor &X, int64_t N, int64_t C, int64_t HxW, int64_t gr
                 "Expected number of channels in input to be divisible by num_groups, but got ",
                 "input of shape ", X.sizes(), " and num_groups=", group);
     TORCH_CHECK(N >= 0 && C >= 0 && HxW >= 0 && c10::multiply_integers(std::array{N, C, HxW}) == X.numel(),
-                "group_norm: an input of shape ", X.sizes(), " hasn't ", N, " × ", C, " × ", HxW,
+                "group_norm: an input of shape ", X.sizes(), " doesn't have ", N, " × ", C, " × ", HxW,
                 " elements");
 }
 

@@ -183,8 +183,8 @@ Tensor numbers(const Tensor &stored, const Parameters &p) {
 
 xpu_post_ops post_ops_of(std::string_view name, const Scalars &scalars, std::string_view algorithm) {
     const auto known = openxpu::epilogue_of(name);
-    TORCH_CHECK_NOT_IMPLEMENTED(known, "quantized operators on xpu have no post op '", name, "'");
-    TORCH_CHECK(scalars.size() >= known->scalars, "post op ", name, " wants more than ", scalars.size(),
+    TORCH_CHECK_NOT_IMPLEMENTED(known, "quantized operators on xpu don't support post op '", name, "'");
+    TORCH_CHECK(scalars.size() >= known->scalars, "post op ", name, " needs more than ", scalars.size(),
                 " arguments");
     return openxpu::post_ops_of(name, scalars, algorithm.empty() ? "none" : algorithm);
 }
@@ -200,7 +200,7 @@ void write(const Tensor &values, double scale, int64_t zero_point, const Tensor 
     const bool is_byte = type == at::kByte;
     if (!is_byte && type != at::kChar) {
         TORCH_CHECK(c10::isFloatingType(type) || c10::isFloat8Type(type),
-                    "quantized operators on xpu give int8, uint8 or floating-point numbers, not ", type);
+                    "quantized operators on xpu return int8, uint8 or floating-point tensors, not ", type);
         out.copy_(c10::isFloat8Type(type) && scale != 1 ? values.div(scale) : values);
         return;
     }
@@ -237,7 +237,8 @@ struct Binary {
 
 void check_binary(const Binary &binary, const Output &output, at::IntArrayRef sizes) {
     TORCH_CHECK_NOT_IMPLEMENTED(binary.name == "sum" || binary.name == "add",
-                                "quantized operators on xpu have no binary post op '", binary.name, "'");
+                                "quantized operators on xpu don't support binary post op '", binary.name,
+                                "'");
     TORCH_CHECK(binary.alpha == 1, "the binary post op's alpha must be 1, got ", binary.alpha);
     if (binary.name != "sum") return;
     const Tensor &out = binary.other;
@@ -343,8 +344,8 @@ void multiply(const Product &p, const Binary *binary, const Unary &unary, const 
 Tensor multiply_rows(const Tensor &x, const Parameters &of_x, const Tensor &w, const Parameters &of_w,
                      const std::optional<Tensor> &bias, const Binary *binary, const Unary &unary,
                      const Output &output) {
-    TORCH_CHECK(w.dim() == 2 && is_stored(w), "expected a weight of 2 dimensions, int8 or float8, got ",
-                w.scalar_type(), " of shape ", w.sizes());
+    TORCH_CHECK(w.dim() == 2 && is_stored(w), "expected a 2D weight of int8 or float8, got ", w.scalar_type(),
+                " of shape ", w.sizes());
     TORCH_CHECK(x.dim() >= 1 && x.size(-1) == w.size(0), "input of shape ", x.sizes(),
                 " doesn't fit a weight of shape ", w.sizes());
     TORCH_CHECK(x.device() == w.device(), "input and weight are on ", x.device(), " and ", w.device());
@@ -368,7 +369,7 @@ Tensor multiply_rows(const Tensor &x, const Parameters &of_x, const Tensor &w, c
         return sums ? binary->other : p.out.view(shape);
     }
     TORCH_CHECK(c10::isFloatingType(dtype) || c10::isFloat8Type(dtype),
-                "quantized operators on xpu give int8, uint8 or floating-point numbers, not ", dtype);
+                "quantized operators on xpu return int8, uint8 or floating-point tensors, not ", dtype);
     p.out = at::empty({m, n}, options.dtype(at::kFloat));
     const c10::List<std::optional<at::Scalar>> nothing;
     multiply(p, nullptr, {"none", nothing, ""}, {1, 0, at::kFloat});
@@ -392,7 +393,7 @@ Tensor linear_binary(const Tensor &x, Scale x_scale, Zero x_zero, const Tensor &
                      std::optional<at::ScalarType> dtype, double other_scale, int64_t other_zero,
                      std::string_view binary, double alpha, std::string_view unary, const Scalars &scalars,
                      std::string_view algorithm) {
-    TORCH_CHECK(other && other->defined(), "the binary post op '", binary, "' wants another tensor");
+    TORCH_CHECK(other && other->defined(), "the binary post op '", binary, "' needs another tensor");
     const Binary added{*other, other_scale, other_zero, binary, alpha};
     return multiply_rows(x, parameters(x, x_scale, x_zero), w, parameters(w, w_scale, w_zero), bias, &added,
                          {unary, scalars, algorithm}, {scale, zero_point, dtype});
@@ -500,7 +501,7 @@ void check_convolution(const Convolution &c) {
                 c.w.sizes());
     const auto dims = static_cast<size_t>(c.x.dim() - 2);
     const auto each = [&](const Integers &all, const char *name, int64_t least) {
-        TORCH_CHECK(all.size() == 1 || all.size() == dims, "expected 1 or ", dims, " numbers as ", name,
+        TORCH_CHECK(all.size() == 1 || all.size() == dims, "expected 1 or ", dims, " values for ", name,
                     ", got ", all.size());
         for (const int64_t v : all) TORCH_CHECK(v >= least, name, " must be at least ", least, ", got ", v);
     };

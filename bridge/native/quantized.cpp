@@ -132,8 +132,8 @@ void check_operands(const Tensor &a, const Tensor &b) {
     TORCH_CHECK((is_small(a) || is_packed(a)) && (is_small(b) || is_packed(b)),
                 "Expected both inputs to be fp8 or fp4 types but got self.dtype=", a.scalar_type(),
                 " and mat2.dtype=", b.scalar_type());
-    TORCH_CHECK(is_packed(a) == is_packed(b), "float4 is multiplied with float4 only, got ", a.scalar_type(),
-                " and ", b.scalar_type());
+    TORCH_CHECK(is_packed(a) == is_packed(b), "float4 can only be multiplied with float4, got ",
+                a.scalar_type(), " and ", b.scalar_type());
     TORCH_CHECK(a.size(1) == b.size(0), "mat1 and mat2 shapes cannot be multiplied (", a.size(0), "x",
                 a.size(1), " and ", b.size(0), "x", b.size(1), ")");
     if (a.numel() > 0)
@@ -186,9 +186,7 @@ void multiply_into(const Tensor &a, const Tensor &b, const Scales &scale_a, cons
     if (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16)
         return multiply(a, b, scale_a, scale_b, bias, out);
     TORCH_CHECK(c10::isFloat8Type(dtype) && dtype != E8M0,
-                "Only bf16, fp16, fp32 and fp8 results of scaled products "
-                "are there, but got ",
-                dtype);
+                "Scaled products support bf16, fp16, fp32 and fp8 results only, but got ", dtype);
     Tensor wide = at::empty(out.sizes(), out.options().dtype(at::kFloat));
     multiply(a, b, scale_a, scale_b, bias, wide);
     if (scale_result) wide.mul_(*scale_result);
@@ -309,8 +307,8 @@ std::vector<int64_t> ends_of(const Tensor &offs, int64_t size) {
     std::vector<int64_t> ends(host.const_data_ptr<int32_t>(), host.const_data_ptr<int32_t>() + host.numel());
     int64_t before = 0;
     for (const int64_t end : ends) {
-        TORCH_CHECK(end >= before && end <= size, "Offsets must not fall and not exceed ", size, ", got ",
-                    ends);
+        TORCH_CHECK(end >= before && end <= size, "Offsets must not decrease and must not exceed ", size,
+                    ", got ", ends);
         before = end;
     }
     return ends;
@@ -463,7 +461,7 @@ Tensor multiply_groups(const Tensor &a, const Tensor &b, const Tensor &scale_a, 
                 type, " and scale_b.dtype=", scale_b.scalar_type(), ".");
     TORCH_CHECK(offs.has_value() == (flat_a || flat_b),
                 offs ? "Offsets tensor provided, but is not needed for 3D/3D multiplicand layouts."
-                     : "Offsets tensor not provided, but is needed for multiplicands of two dimensions.");
+                     : "Offsets tensor not provided, but is needed for 2D multiplicands.");
     TORCH_CHECK(flat_a || flat_b || a.size(0) == b.size(0),
                 "Expected as many groups in mat_a as in mat_b, got ", a.size(0), " and ", b.size(0));
     const bool along_k = flat_a && flat_b;
@@ -826,9 +824,8 @@ Tensor scaled_grouped_mm_v2_xpu(const Tensor &self, const Tensor &mat2, TensorLi
     const bool in_tiles = are_swizzled(swizzle_a) && are_swizzled(swizzle_b);
     const bool nv = in_tiles && is({ScalingType::BlockWise1x16, ScalingType::TensorWise});
     TORCH_CHECK_VALUE(nv || is({ScalingType::RowWise}) || (in_tiles && is({ScalingType::BlockWise1x32})),
-                      "Grouped products take scales by rows, or swizzled ones of 32 elements, or of 16 and "
-                      "one for each group, got "
-                      "recipes ",
+                      "Grouped products support row-wise scales, swizzled 1x32 block scales, or swizzled "
+                      "1x16 block scales with a scale per group; got recipes ",
                       recipe_a, " and ", recipe_b, " with swizzles ", swizzle_a, " and ", swizzle_b);
     if (nv) {
         TORCH_CHECK(!bias, "Bias tensor provided, but it is not supported yet.");

@@ -131,7 +131,7 @@ void reduce(xpu_reduction reduction, const Tensor &self, Outputs outputs, const 
             bool keepdim, double parameter) {
     if (self.scalar_type() == at::kComplexHalf) { // computed in single precision
         const Tensor wide = self.to(at::kComplexFloat), &result = *outputs.begin();
-        TORCH_INTERNAL_ASSERT(outputs.size() == 1, "complex numbers have no order");
+        TORCH_INTERNAL_ASSERT(outputs.size() == 1, "reductions of complex numbers have one output");
         if (result.scalar_type() != at::kComplexHalf)
             return reduce(reduction, wide, {result}, mask, keepdim, parameter);
         const Tensor single = at::empty_like(result, at::kComplexFloat);
@@ -231,7 +231,7 @@ Tensor &moment_out(const char *name, Moment moment, Tensor &result, const Tensor
                    OptionalIntArrayRef dims, const std::optional<at::Scalar> &correction_given,
                    bool keepdim) {
     check_moment(name, self);
-    TORCH_CHECK(!at::isIntegralType(result.scalar_type(), true), name, "(): an out tensor of ",
+    TORCH_CHECK(!at::isIntegralType(result.scalar_type(), true), name, "(): an out tensor of dtype ",
                 result.scalar_type(), " can't hold the result");
     const double correction = correction_given.value_or(1).toDouble();
     if (self.is_complex()) { // the variance of a complex number is that of its parts together

@@ -21,20 +21,19 @@ const void *data(const Tensor &tensor) { return tensor.defined() ? tensor.const_
 
 void check_gates(const Tensor &input_gates, const Tensor &hidden_gates, const Tensor &input_bias,
                  const Tensor &hidden_bias, const Tensor &state, int64_t factor) {
-    TORCH_CHECK(input_gates.dim() == 2 && state.dim() == 2, "recurrent cell: gates and state must be 2D");
-    TORCH_CHECK(input_gates.sizes() == hidden_gates.sizes(), "recurrent cell: gates of shapes ",
+    TORCH_CHECK(input_gates.dim() == 2 && state.dim() == 2, "RNN cell: gates and state must be 2D");
+    TORCH_CHECK(input_gates.sizes() == hidden_gates.sizes(), "RNN cell: gates must have the same shape, got ",
                 input_gates.sizes(), " and ", hidden_gates.sizes());
     TORCH_CHECK(input_gates.size(0) == state.size(0) && input_gates.size(1) == factor * state.size(1),
-                "recurrent cell: gates of shape ", input_gates.sizes(), " for a state of shape ",
+                "RNN cell: gates of shape ", input_gates.sizes(), " don't match a state of shape ",
                 state.sizes());
-    TORCH_CHECK(input_bias.defined() == hidden_bias.defined(), "recurrent cell: both biases or none");
+    TORCH_CHECK(input_bias.defined() == hidden_bias.defined(), "RNN cell: both biases or none must be given");
     for (const Tensor *other : {&hidden_gates, &input_bias, &hidden_bias, &state})
         TORCH_CHECK(!other->defined() || other->scalar_type() == input_gates.scalar_type(),
-                    "recurrent cell: dtypes differ: ", input_gates.scalar_type(), " and ",
-                    other->scalar_type());
+                    "RNN cell: dtypes differ: ", input_gates.scalar_type(), " and ", other->scalar_type());
     for (const Tensor *bias : {&input_bias, &hidden_bias})
-        TORCH_CHECK(!bias->defined() || bias->numel() == input_gates.size(1), "recurrent cell: bias of ",
-                    bias->numel(), " elements");
+        TORCH_CHECK(!bias->defined() || bias->numel() == input_gates.size(1),
+                    "RNN cell: the bias doesn't match the gates: ", bias->numel(), " elements");
 }
 
 // What cell_forward gives: hy, cy (LSTM only) and the workspace.

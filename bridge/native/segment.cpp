@@ -50,7 +50,7 @@ ReducedSegments reduced_segments(const Tensor &data, std::string_view reduce,
     TORCH_CHECK(data.device() == given.device(), "segment_reduce(): data is on ", data.device(), ", ", name,
                 " on ", given.device());
     TORCH_CHECK(isIntegralType(given.scalar_type(), false), "segment_reduce(): expected ", name,
-                " of integers, not ", given.scalar_type());
+                " of integers, got ", given.scalar_type());
     TORCH_CHECK(data.dim() >= given.dim() && axis == given.dim() - 1,
                 "segment_reduce(): Expected axis to be the last dimension of ", name, " but got ", axis, ".");
     TORCH_CHECK(given.sizes().slice(0, axis) == data.sizes().slice(0, axis), "segment_reduce(): ", name,

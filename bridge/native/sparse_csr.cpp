@@ -50,7 +50,7 @@ bool in_blocks(Layout layout) { return layout == kSparseBsr || layout == kSparse
 bool swaps_major_order(const Tensor &self, Layout to) {
     if (by_rows(self.layout()) == by_rows(to) || (in_blocks(self.layout()) && !in_blocks(to))) return false;
     TORCH_CHECK_NOT_IMPLEMENTED(self.dim() == 2, "conversion from ", self.layout(), " to ", to,
-                                ": xpu has no batches and no dense dimensions");
+                                ": xpu doesn't support batches or dense dimensions");
     return true;
 }
 
@@ -64,7 +64,7 @@ Tensor &assign(const Tensor &from, Tensor &out) {
     const auto result = out.layout() == kSparseCsr   ? coo_of(from).to_sparse_csr()
                         : out.layout() == kSparseCsc ? coo_of(from).to_sparse_csc()
                                                      : Tensor();
-    TORCH_CHECK_NOT_IMPLEMENTED(result.defined(), "xpu writes no results of layout ", out.layout());
+    TORCH_CHECK_NOT_IMPLEMENTED(result.defined(), "xpu can't write results of layout ", out.layout());
     const bool rows = by_rows(out.layout());
     static_cast<SparseCsrTensorImpl *>(out.unsafeGetTensorImpl())
         ->set_member_tensors(rows ? result.crow_indices() : result.ccol_indices(),
@@ -74,8 +74,9 @@ Tensor &assign(const Tensor &from, Tensor &out) {
 }
 
 void check_matrix(const Tensor &x) {
-    TORCH_CHECK_NOT_IMPLEMENTED(x.dim() == 2, "products of sparse compressed tensors on xpu have no batches "
-                                              "and no dense dimensions");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        x.dim() == 2,
+        "products of sparse compressed tensors on xpu don't support batches or dense dimensions");
 }
 
 // Sum or product of a CSR matrix's elements along `dims`, which keep size 1.
@@ -238,7 +239,7 @@ Tensor &addmm_out_sparse_csr_xpu(const Tensor &self, const Tensor &mat1, const T
     const bool left = mat1.layout() != kStrided, right = mat2.layout() != kStrided;
     if (out.layout() != kStrided || (left && right)) {
         TORCH_CHECK_NOT_IMPLEMENTED(left && right, "addmm: the product of ", mat1.layout(), " and ",
-                                    mat2.layout(), " on xpu is no ", out.layout(), " tensor");
+                                    mat2.layout(), " on xpu can't be a ", out.layout(), " tensor");
         auto product = at::_sparse_sparse_matmul(coo_of(mat1), coo_of(mat2)).mul(alpha);
         const bool added = beta.toComplexDouble() != 0.0;
         if (out.layout() != kStrided)
@@ -267,7 +268,7 @@ Tensor &addmm_out_sparse_csr_xpu(const Tensor &self, const Tensor &mat1, const T
 Tensor &addmv_out_sparse_csr_xpu(const Tensor &self, const Tensor &mat, const Tensor &vec, const Scalar &beta,
                                  const Scalar &alpha, Tensor &out) {
     TORCH_CHECK(mat.dim() == 2 && vec.dim() == 1 && mat.size(1) == vec.size(0),
-                "addmv: a matrix and a vector that fit are expected, got ", mat.sizes(), " and ",
+                "addmv: expected a matrix and a vector of matching sizes, got ", mat.sizes(), " and ",
                 vec.sizes());
     const auto added = *expand_size(self, {mat.size(0)}, "addmv");
     const auto product = at::addmm(added.unsqueeze(1), mat, vec.unsqueeze(1), beta, alpha).squeeze(1);
@@ -280,7 +281,8 @@ Tensor &add_out_sparse_csr_xpu(const Tensor &self, const Tensor &other, const Sc
                 other.sizes());
     if (self.layout() == kStrided) return at::add_out(out, self, coo_of(other), alpha);
     if (other.layout() == kStrided) {
-        TORCH_CHECK(out.layout() == kStrided, "torch.add: a sparse tensor and a dense one make a dense one");
+        TORCH_CHECK(out.layout() == kStrided,
+                    "torch.add: the result of a sparse and a dense tensor must be dense");
         const auto sum = at::add(other.mul(alpha), coo_of(self));
         return openxpu::give_converted(sum, out);
     }

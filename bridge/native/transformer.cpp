@@ -25,10 +25,10 @@ std::tuple<Tensor, Tensor, Tensor> split_heads(const Tensor &projected, const Te
                                                int64_t length, int64_t heads, double scale,
                                                const openxpu::Levels *levels) {
     const auto width = projected.size(-1) / 3;
-    TORCH_CHECK(projected.size(-1) == 3 * width && heads > 0 && width % heads == 0, "the last dimension, ",
-                projected.size(-1), ", isn't three times a multiple of ", heads, " heads");
-    TORCH_CHECK(bias.dim() == 1 && bias.size(0) == 3 * width, "a bias of shape ", bias.sizes(),
-                " for a projection of ", 3 * width);
+    TORCH_CHECK(projected.size(-1) == 3 * width && heads > 0 && width % heads == 0, "the last dimension is ",
+                projected.size(-1), ", which is not three times a multiple of ", heads, " heads");
+    TORCH_CHECK(bias.dim() == 1 && bias.size(0) == 3 * width, "bias of shape ", bias.sizes(),
+                " doesn't match a projection of size ", 3 * width);
     // Under autocast, the projection has autocast's dtype but the bias keeps its own.
     const auto x = projected.contiguous(), b = bias.to(projected.scalar_type()).contiguous();
     std::array<Tensor, 3> out;
@@ -54,7 +54,7 @@ struct SequenceRows {
     explicit SequenceRows(const Tensor &tensor) : nested(tensor.contiguous()) {
         const auto *impl = get_nested_tensor_impl(nested);
         TORCH_CHECK(nested.dim() == 3 && impl->opt_size(2),
-                    "expected a nested tensor of sequences of vectors");
+                    "expected a nested tensor of 2D sequences with the same last dimension");
         const auto width = *impl->opt_size(2);
         matrix = impl->get_buffer().view({nested.numel() / std::max<int64_t>(width, 1), width});
         lengths = impl->get_nested_sizes().select(1, 0);
@@ -72,7 +72,7 @@ struct SequenceRows {
 
 std::tuple<Tensor, Tensor, Tensor> transform_bias_rescale_qkv_xpu(const Tensor &qkv, const Tensor &qkv_bias,
                                                                   int64_t num_heads) {
-    TORCH_CHECK(num_heads > 0, "expected heads");
+    TORCH_CHECK(num_heads > 0, "num_heads must be positive");
     const auto scale = 1 / std::sqrt(static_cast<double>(qkv_bias.numel() / 3 / num_heads));
     if (qkv.is_nested()) {
         const SequenceRows rows(qkv);

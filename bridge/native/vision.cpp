@@ -78,7 +78,8 @@ xpu_roi describe(xpu_roi_kind kind, const Tensor &rois, at::ScalarType type, at:
 }
 
 void check_fault(const xpu_fault &fault) {
-    TORCH_CHECK_INDEX(!fault.state, "rois: there is no image ", fault.index, " among ", fault.extent);
+    TORCH_CHECK_INDEX(!fault.state, "rois: image index ", fault.index, " is out of range for a batch of ",
+                      fault.extent);
 }
 
 std::tuple<Tensor, Tensor> regions_of(const char *name, xpu_roi_kind kind, const Tensor &input,
@@ -230,14 +231,14 @@ Deformed deformed(const Tensor &input, const Tensor &weight, const Tensor &offse
         TORCH_CHECK(input.size(2 + i) + 2 * padding[i] >= reach && out > 0,
                     "Calculated output size too small - out_h or out_w: ", out);
     }
-    TORCH_CHECK(groups > 0 && offset_groups > 0, "deform_conv2d: ", groups, " groups, ", offset_groups,
-                " of offsets");
+    TORCH_CHECK(groups > 0 && offset_groups > 0, "deform_conv2d: ", groups, " groups and ", offset_groups,
+                " offset groups; both must be positive");
     TORCH_CHECK(weight.size(1) * groups == input.size(1), "deform_conv2d: weight of ", weight.size(1),
-                " channels in ", groups, " groups for input of ", input.size(1));
-    TORCH_CHECK(weight.size(0) % groups == 0, "deform_conv2d: ", weight.size(0), " filters in ", groups,
-                " groups");
+                " channels in ", groups, " groups doesn't match input channels ", input.size(1));
+    TORCH_CHECK(weight.size(0) % groups == 0, "deform_conv2d: ", weight.size(0),
+                " filters are not divisible by ", groups, " groups");
     TORCH_CHECK(input.size(1) % offset_groups == 0, "deform_conv2d: ", input.size(1), " channels in ",
-                offset_groups, " groups of offsets");
+                offset_groups, " offset groups");
     d.groups = groups;
     d.filters = weight.size(0);
     d.taps = weight.size(2) * weight.size(3);

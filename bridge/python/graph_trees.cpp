@@ -53,7 +53,7 @@ void free_and_remove_deleter(uintptr_t storage) {
     auto &impl = storage_at(storage);
     void *memory = impl.mutable_data_ptr().get();
     TORCH_CHECK(impl.mutable_data_ptr().compare_exchange_deleter(give_memory, leave_memory),
-                "a graph's output has memory that isn't the allocator's");
+                "a graph's output has memory that is not from openxpu's allocator");
     give_memory(memory);
 }
 

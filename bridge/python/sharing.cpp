@@ -11,7 +11,7 @@ namespace openxpu {
 namespace {
 
 c10::Storage storage_from(PyObject *object) {
-    TORCH_CHECK(THPStorage_Check(object), "a storage is expected");
+    TORCH_CHECK(THPStorage_Check(object), "expected a storage");
     THPStorage_assertNotNull(object);
     return THPStorage_Unpack(object);
 }

@@ -488,7 +488,7 @@ def test_efficient_attention_of_sequences(queries: list[int], keys: list[int], m
     q, k, v = (torch.randn(1, sum(n), 2, 16) for n in (queries, keys, keys))
     starts = [torch.tensor([0, *itertools.accumulate(n)], dtype=torch.int32) for n in (queries, keys)]
     if mask == 1 and queries != keys:
-        with pytest.raises(NotImplementedError, match="top left"):
+        with pytest.raises(NotImplementedError, match="top-left"):
             run_efficient(q, k, v, None, starts, (max(queries), max(keys)), mask, None, None, q)
         return
     wide = [t.double().requires_grad_() for t in (q, k, v)]
@@ -546,11 +546,11 @@ def test_efficient_attention_refuses() -> None:
     forward = torch.ops.aten._efficient_attention_forward
     rest = (None, None, 0.0)
     for call, text in [
-        (lambda: forward(q, q[:, :, :2], q, None, None, None, *rest, 0), "don't fit"),
-        (lambda: forward(q, q, q[:, :5], None, None, None, *rest, 0), "don't fit"),
-        (lambda: forward(q[0], q[0], q[0], None, None, None, *rest, 0), "don't fit"),
-        (lambda: forward(q, q, q, None, starts, None, *rest, 0), "go together"),
-        (lambda: forward(q, q, q, None, starts, starts, *rest, 0), "one batch"),
+        (lambda: forward(q, q[:, :, :2], q, None, None, None, *rest, 0), "incompatible shapes"),
+        (lambda: forward(q, q, q[:, :5], None, None, None, *rest, 0), "incompatible shapes"),
+        (lambda: forward(q[0], q[0], q[0], None, None, None, *rest, 0), "incompatible shapes"),
+        (lambda: forward(q, q, q, None, starts, None, *rest, 0), "passed together"),
+        (lambda: forward(q, q, q, None, starts, starts, *rest, 0), "batch size of 1"),
         (lambda: forward(q, q, q, None, None, None, *rest, 3), "custom_mask_type"),
         (lambda: forward(q, q, q, None, None, None, *rest, 0, window_size=3), "causal"),
         (lambda: forward(q, q, q, None, None, None, *rest, 0, seqlen_k=starts), "seqlen_k"),

@@ -193,9 +193,9 @@ def test_int8_linear(m: int, n: int, k: int, dtype: torch.dtype) -> None:
     call = torch.ops.openxpu.int8_linear
     assert noise(call(*given, None, dtype), product) > enough(dtype)
     assert noise(call(*given, bias.to("xpu"), dtype), product + bias.double()) > enough(dtype)
-    with pytest.raises(RuntimeError, match="don't fit a weight"):
+    with pytest.raises(RuntimeError, match="don't match a weight"):
         call(given[0], given[1][:, 1:], *given[2:], None, dtype)
-    with pytest.raises(RuntimeError, match="a bias that isn't"):
+    with pytest.raises(RuntimeError, match="expected a bias of"):
         call(*given, torch.zeros(n + 1, device="xpu", dtype=dtype), dtype)
     with pytest.raises(RuntimeError, match="scales of"):
         call(*given[:3], given[3][1:], None, dtype)
@@ -336,15 +336,15 @@ def test_cached_where_nothing_is() -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"weight": 2}, "2 weights for queries"),
-        ({"depth": 7}, "heads of 7"),
-        ({"dim": 3}, "along dimension 3"),
-        ({"cos": None}, "without sines"),
-        ({"position": torch.tensor([1, 2])}, "one position"),
-        ({"keys": torch.zeros(1, 3, 7, 8)}, "a cache of"),
-        ({"sin": torch.zeros(1, 9)}, "angles of"),
-        ({"query_norm": None}, "either queries or keys"),
-        ({"key_norm": torch.zeros(16)}, "a norm's weight of"),
+        ({"weight": 2}, "2 weights; expected 3"),
+        ({"depth": 7}, "head size 7"),
+        ({"dim": 3}, "dimension 1 or 2, got 3"),
+        ({"cos": None}, "cos and sin"),
+        ({"position": torch.tensor([1, 2])}, "one int64 position"),
+        ({"keys": torch.zeros(1, 3, 7, 8)}, "the cache doesn't match"),
+        ({"sin": torch.zeros(1, 9)}, "cos or sin doesn't match"),
+        ({"query_norm": None}, "query_norm and key_norm"),
+        ({"key_norm": torch.zeros(16)}, "a norm's weight doesn't match"),
     ],
 )
 @pytest.mark.parametrize("device", ["xpu", "meta"])
@@ -388,15 +388,15 @@ def test_no_rows() -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"weight": []}, "no weights"),
-        ({"weight": [torch.zeros(8, 15)]}, "don't fit a weight"),
+        ({"weight": []}, "at least one weight"),
+        ({"weight": [torch.zeros(8, 15)]}, "don't match a weight"),
         ({"weight": [torch.zeros(8, 16).half()]}, "one dtype"),
-        ({"bias": [torch.zeros(7)]}, "a bias of"),
-        ({"gated": True}, "weights for a gate"),
-        ({"activation": "sine"}, "no activation sine"),
-        ({"norm": torch.zeros(8)}, "a norm's weight"),
-        ({"residual": torch.zeros(2, 9)}, "a residual"),
-        ({"residual": torch.zeros(8)}, "a residual"),
+        ({"bias": [torch.zeros(7)]}, "the bias doesn't match"),
+        ({"gated": True}, "a gated layer needs 2"),
+        ({"activation": "sine"}, "unknown activation sine"),
+        ({"norm": torch.zeros(8)}, "the norm's weight"),
+        ({"residual": torch.zeros(2, 9)}, "the residual must"),
+        ({"residual": torch.zeros(8)}, "the residual must"),
         ({"weight": [torch.zeros(8, 2, dtype=torch.int32)]}, "scales, zero points or biases"),
     ],
 )

@@ -338,7 +338,7 @@ CONVOLUTION = {
     ("change", "error"),
     [
         ({"stride": [0, 1]}, "stride must be at least 1"),
-        ({"stride": [1, 1, 1]}, "expected 1 or 2 numbers as stride"),
+        ({"stride": [1, 1, 1]}, "expected 1 or 2 values for stride"),
         ({"padding": [-1, 0]}, "padding must be at least 0"),
         ({"dilation": [0, 1]}, "dilation must be at least 1"),
         ({"groups": 0}, "in 0 groups"),
@@ -384,7 +384,7 @@ def test_refused() -> None:
 
     for end, message in (
         ((1.0, 0, torch.float32, "softplus", [], ""), "post op 'softplus'"),
-        ((1.0, 0, torch.float32, "hardtanh", [1.0], ""), "wants more than 1"),
+        ((1.0, 0, torch.float32, "hardtanh", [1.0], ""), "needs more than 1"),
         ((1.0, 0, torch.int32, "none", [], ""), "int8, uint8 or floating"),
     ):
         with pytest.raises((RuntimeError, NotImplementedError), match=message):

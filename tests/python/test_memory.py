@@ -519,7 +519,7 @@ import gc; gc.collect()
 assert value("taken") == value("given") > 5, (value("taken"), value("given"))
 assert value("bytes", ctypes.c_size_t) == 0 and value("wrong") == 0
 """)
-    lacks = "a pluggable allocator has no "
+    lacks = "a pluggable allocator does not support "
     assert out.stdout.splitlines() == [lacks + "statistics", lacks + "pools for graphs", "OOM"]
 
 

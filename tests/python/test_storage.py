@@ -100,8 +100,8 @@ x.untyped_storage().resize_(16)
         {"OPENXPU_MEMORY": "buffer"},
     )
     assert out.stdout.splitlines() == 5 * [
-        "memory of xpu:0 can't be shared between processes, because it isn't the host's; "
-        "send tensor.cpu() and call .to('xpu') there"
+        "memory of xpu:0 can't be shared between processes, because it is not host memory; "
+        "send tensor.cpu() and call .to('xpu') in the receiver"
     ]
 
 
