@@ -4,8 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${VENV:-.venv}/bin
-c_patterns=('src/*.c' 'src/*.h' 'include/*.h' 'bridge/*.c' 'bridge/*.cpp' 'bridge/*.h' 'tests/c/*.c' 'tests/races/*.c'
-    'tests/python/*.cpp' 'examples/*.c' 'examples/*.cpp')
+c_patterns=('*.c' '*.h' '*.cpp' '*.cl')
 python=(.)
 if [ "${1:-}" = --changed ]; then
     base=$(git merge-base HEAD origin/main 2> /dev/null || git rev-parse HEAD)

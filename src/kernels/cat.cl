@@ -45,8 +45,8 @@ __kernel void cat(const struct cat_params p) {
     const long first = tile / across * down, column = tile % across * BLOCK;
     const long last = min(first + down, p.rows), length = min(columns - column, (long)BLOCK);
     for (long row = first; row < last; row++)
-        copy_row((__global T *)out + row * p.row_size + column, (__global const T *)in + row * columns + column,
-                 (ulong)length);
+        copy_row((__global T *)out + row * p.row_size + column,
+                 (__global const T *)in + row * columns + column, (ulong)length);
 #elif TALL
     const long row = tile * TX + get_local_id(0);
     if (row >= p.rows) return;

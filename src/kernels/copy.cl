@@ -45,7 +45,8 @@
 #define TRANSPOSE_SIZE N
 #include "transpose_tile.h"
 
-static inline void transpose_tile(__global uchar *to, long to_stride, __global const uchar *from, long from_stride) {
+static inline void transpose_tile(__global uchar *to, long to_stride, __global const uchar *from,
+                                  long from_stride) {
     V row[TRANSPOSE_SIZE];
     _Pragma("unroll") for (int i = 0; i < TRANSPOSE_SIZE; i++) {
         row[i] = LOAD_V(0, (__global const T *)(from + i * from_stride));
@@ -62,8 +63,8 @@ XPU_NO_VECTORIZE __kernel void copy(const struct copy_params p) {
         const long x0 = min(x, p.plane[0] - TRANSPOSE_SIZE);
         for (ulong y = y_first; y < y_end; y += TRANSPOSE_SIZE) {
             const long y0 = min(y, p.plane[1] - TRANSPOSE_SIZE);
-            transpose_tile(to + y0 * p.to_plane[1] + x0 * E, p.to_plane[1], from + x0 * p.from_plane[0] + y0 * E,
-                 p.from_plane[0]);
+            transpose_tile(to + y0 * p.to_plane[1] + x0 * E, p.to_plane[1],
+                           from + x0 * p.from_plane[0] + y0 * E, p.from_plane[0]);
         }
     }
 }
@@ -104,8 +105,10 @@ XPU_NO_VECTORIZE __kernel void copy(const struct copy_params p) {
             __global const uchar *f = from + (long)y * p.from_plane[1] + (long)x_first * E;
             for (ulong x = 0; x < length; x += N, t += sizeof(V), f += sizeof(V)) {
                 V v[4];
-                _Pragma("unroll") for (int r = 0; r < 4; r++) v[r] = LOAD_V(0, (__global const T *)(f + r * p.from_plane[1]));
-                _Pragma("unroll") for (int r = 0; r < 4; r++) STORE_V(v[r], 0, (__global T *)(t + r * p.to_plane[1]));
+                _Pragma("unroll") for (int r = 0; r < 4; r++)
+                    v[r] = LOAD_V(0, (__global const T *)(f + r * p.from_plane[1]));
+                _Pragma("unroll") for (int r = 0; r < 4; r++)
+                    STORE_V(v[r], 0, (__global T *)(t + r * p.to_plane[1]));
             }
         }
     for (; y < y_end; y++)

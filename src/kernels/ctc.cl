@@ -38,8 +38,8 @@ static inline ACC log_sum(ACC a, ACC b, ACC c) {
 /* Log probability of reaching `state`, without the current step's own factor: the sum over the predecessors
  * (the state itself, the neighboring state, and the previous target if it differs). way = 1: forward in time,
  * predecessors are lower states; way = -1: backward, predecessors are higher states. */
-static inline ACC paths_to(const ctc_params *p, const entry *e, __global const ACC *paths, int state, long label,
-                           int way) {
+static inline ACC paths_to(const ctc_params *p, const entry *e, __global const ACC *paths, int state,
+                           long label, int way) {
     const int states = 2 * e->length + 1, next = state - way, other = state - 2 * way;
     const bool skips = other >= 0 && other < states && label != p->blank && label != label_of(p, e, other);
     return log_sum(paths[state], next >= 0 && next < states ? paths[next] : (ACC)-INFINITY,
@@ -161,7 +161,7 @@ ROW_GROUP_KERNEL void ctc_grad(ctc_params p) {
         if (most > -INFINITY && label_of(&p, &e, s) == p.blank) sum += exp(alpha[s] + beta[s] - most);
     sum = ROW_GROUP_SUM(sum);
     if (LANE == 0)
-        grad[p.blank] = grad_of(&p, log_prob(&p, &e, t, p.blank), most > -INFINITY ? log(sum) + most : most, loss,
-                                grad_loss);
+        grad[p.blank] = grad_of(&p, log_prob(&p, &e, t, p.blank), most > -INFINITY ? log(sum) + most : most,
+                                loss, grad_loss);
 }
 #endif

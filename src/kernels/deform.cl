@@ -13,7 +13,8 @@
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #endif
 
-/* One tap of the kernel at one output position: where its offsets and mask are stored, and its bilinear sample. */
+/* One tap of the kernel at one output position: where its offsets and mask are stored, and its bilinear
+ * sample. */
 typedef struct tap {
     long offset, mask; /* index of the y offset; the x offset is one plane further */
     ACC scale;         /* by the mask */
@@ -28,7 +29,8 @@ static inline tap tap_of(deform_params p, long batch, long group, int k, long pl
     t.mask = ((batch * p.groups + group) * taps + k) * plane + place;
     t.offset = ((batch * p.groups + group) * taps + k) * 2 * plane + place;
     t.scale = p.mask ? (ACC)LOAD(T, XPU_CPTR(STORED(T), p.mask), t.mask) : (ACC)1;
-    const int step[2] = {k / p.window[1], k % p.window[1]}, at[2] = {(int)(place / p.out[1]), (int)(place % p.out[1])};
+    const int step[2] = {k / p.window[1], k % p.window[1]},
+              at[2] = {(int)(place / p.out[1]), (int)(place % p.out[1])};
     int low[2];
     bool is_there = true;
     for (int d = 0; d < 2; d++) {

@@ -30,8 +30,8 @@ static inline size_t pair_of(size_t i, size_t j, size_t n) { return i * n - i * 
 #define FINISH(sum) pow(sum, 1 / P)
 #endif
 
-#define SIDE 16          /* work-items along each side of a group */
-#define TILE (2 * SIDE)  /* rows of each matrix that a group takes */
+#define SIDE 16         /* work-items along each side of a group */
+#define TILE (2 * SIDE) /* rows of each matrix that a group takes */
 #define STRIDE (SIDE + 1)
 
 /* A work-group computes TILE × TILE distances, a work-item four of them; SIDE columns at a time are in local
@@ -126,7 +126,8 @@ __kernel void distance_backward(distance_params p) {
 #define PLACE(j) (first + (j))
 #define SKIPPED(j) false
 #endif
-    __global const STORED(T) *distances = XPU_CPTR(STORED(T), p.distances), *grad = XPU_CPTR(STORED(T), p.grad);
+    __global const STORED(T) *distances = XPU_CPTR(STORED(T), p.distances),
+                             *grad = XPU_CPTR(STORED(T), p.grad);
     const ACC x = XPU_CPTR(STORED(T), p.x1)[batch * rows1 * columns + at];
     ACC sum = 0;
     for (size_t j = 0; j < rows2; j++) {

@@ -155,9 +155,11 @@ static inline void store_bag(const bag_params *p, long bag, ulong column, part r
                 r.at[k] = at;
             }
     }
+    // clang-format off
     for (uint k = 0; k < VECTOR_SIZE; k++)
-        XPU_PTR(index_t, p->max_indices)[(ulong)bag * p->width + column + k] =
-            count == 0 ? (index_t)-1 : indices[r.at[k]];
+        XPU_PTR(index_t, p->max_indices)
+            [(ulong)bag * p->width + column + k] = count == 0 ? (index_t)-1 : indices[r.at[k]];
+    // clang-format on
 #else
     if (p->mean && count > 1)
         for (uint k = 0; k < VECTOR_SIZE; k++) r.sum.v[k] /= count;
@@ -209,7 +211,7 @@ EMBEDDING_KERNEL void bag_forward(bag_params p) {
         for (uint a = 0; a < AHEAD; a++)
             if (in[a])
                 x[a] = load_vector(XPU_CPTR(STORED(T), p.weight),
-                                 (ulong)index[a] * (ulong)p.row_stride + column);
+                                   (ulong)index[a] * (ulong)p.row_stride + column);
 #pragma unroll
         for (uint a = 0; a < AHEAD; a++) {
             if (!in[a]) continue;
@@ -223,7 +225,8 @@ EMBEDDING_KERNEL void bag_forward(bag_params p) {
                 }
 #else
             ACC factor = 1;
-            if (p.sample_weights) factor = LOAD(T, XPU_CPTR(STORED(T), p.sample_weights), at * p.sample_weight_stride);
+            if (p.sample_weights)
+                factor = LOAD(T, XPU_CPTR(STORED(T), p.sample_weights), at * p.sample_weight_stride);
 #pragma unroll
             for (uint k = 0; k < VECTOR_SIZE; k++) r.sum.v[k] += x[a].v[k] * factor;
 #endif
@@ -322,7 +325,8 @@ EMBEDDING_KERNEL void rows_gradient(rows_gradient_params p) {
         const long key = keys[i], place = places[i], row = p.bag ? (long)bags[place] : place;
         const pack x = load_vector(XPU_CPTR(STORED(T), p.grad), (ulong)row * p.width + column);
         ACC factor = 1;
-        if (p.sample_weights) factor = LOAD(T, XPU_CPTR(STORED(T), p.sample_weights), place * p.sample_weight_stride);
+        if (p.sample_weights)
+            factor = LOAD(T, XPU_CPTR(STORED(T), p.sample_weights), place * p.sample_weight_stride);
         if (p.sizes) factor /= max((long)sizes[row], 1L);
 #pragma unroll
         for (uint k = 0; k < VECTOR_SIZE; k++) sum.v[k] += x.v[k] * factor;

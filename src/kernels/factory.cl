@@ -65,8 +65,8 @@ __kernel void triangle(const triangle_params p) {
 /* Number of elements of a lower triangle in the rows before `row`; row r has clamp(r + diagonal + 1, 0,
  * columns). */
 static inline long before(long row, long columns, long diagonal) {
-    long first = clamp(-diagonal, 0L, row);                 /* rows before it are empty */
-    long full = clamp(columns - diagonal - 1, first, row);  /* rows from it on are full */
+    long first = clamp(-diagonal, 0L, row);                /* rows before it are empty */
+    long full = clamp(columns - diagonal - 1, first, row); /* rows from it on are full */
     long partial = full - first;
     return partial * (diagonal + 1) + partial * (first + full - 1) / 2 + (row - full) * columns;
 }
@@ -76,15 +76,19 @@ __kernel void triangle_indices(const triangle_indices_params p) {
     if (i >= p.count) return;
     /* The upper triangle is the complement of the lower one below it. */
     long diagonal = p.upper ? p.diagonal - 1 : p.diagonal;
-    long low = 0, high = p.rows;  /* the row is in [low, high) */
+    long low = 0, high = p.rows; /* the row is in [low, high) */
     while (high - low > 1) {
         long middle = low + (high - low) / 2;
         long count = before(middle, p.columns, diagonal);
         if (p.upper) count = middle * p.columns - count;
-        if (count <= i) low = middle; else high = middle;
+        if (count <= i)
+            low = middle;
+        else
+            high = middle;
     }
     long count = before(low, p.columns, diagonal);
-    long column = p.upper ? i - (low * p.columns - count) + clamp(low + p.diagonal, 0L, p.columns) : i - count;
+    long column =
+        p.upper ? i - (low * p.columns - count) + clamp(low + p.diagonal, 0L, p.columns) : i - count;
     XPU_PTR(I, p.out)[i] = low;
     XPU_PTR(I, p.out)[p.count + i] = column;
 }

@@ -20,13 +20,13 @@
 #define TAKES(N) ((FFT_VALUES_PER_ITEM + N - 1) / N)
 #define STAGE(N)                                                                                             \
     case N: {                                                                                                \
-        value_t v[TAKES(N)][N];                                                                               \
+        value_t v[TAKES(N)][N];                                                                              \
         const size_t count = total / N;                                                                      \
         _Pragma("unroll") for (size_t i = 0; i < TAKES(N); i++) {                                            \
             const size_t b = lane + i * GROUP;                                                               \
             if (b >= count) continue;                                                                        \
             _Pragma("unroll") for (size_t k = 0; k < N; k++) v[i][k] = held[AT(b + k * count)];              \
-            if (step > 1) TRANSPOSE_SIZE(N, v[i], (uint)(b >> p.column_bits) % step, step * N)                         \
+            if (step > 1) TRANSPOSE_SIZE(N, v[i], (uint)(b >> p.column_bits) % step, step * N)               \
             dft_##N(v[i]);                                                                                   \
         }                                                                                                    \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \

@@ -27,27 +27,27 @@
     t = (by_column) ? lane / COLUMNS : lane % ITEMS;
 
 /* The radix-N butterflies of a work-item: butterfly b has the elements b + k * LENGTH / N. */
-#define BUTTERFLIES(N)                                                                                       \
-    _Pragma("unroll") for (uint i = 0; i < (LENGTH / (N) + ITEMS - 1) / ITEMS; i++)
+#define BUTTERFLIES(N) _Pragma("unroll") for (uint i = 0; i < (LENGTH / (N) + ITEMS - 1) / ITEMS; i++)
 #define IS_PAST_END(N) (LENGTH / (N) % ITEMS && b >= LENGTH / (N))
 #define DFT(N) XPU_CAT(dft_, N)
 
 #define TRANSFORM(N, step)                                                                                   \
     BUTTERFLIES(N) {                                                                                         \
-        if (step > 1) TRANSPOSE_SIZE(N, v + i * N, (t + i * ITEMS) % (step), (step) * N)                               \
+        if (step > 1) TRANSPOSE_SIZE(N, v + i * N, (t + i * ITEMS) % (step), (step) * N)                     \
         DFT(N)(v + i * N);                                                                                   \
     }
 #define HAND_OVER(N, step, is_last, NEXT)                                                                    \
     BUTTERFLIES(N) {                                                                                         \
         const uint b = t + i * ITEMS, rest = b % (step);                                                     \
-        if (IS_PAST_END(N)) continue;                                                                       \
-        _Pragma("unroll") for (uint k = 0; k < N; k++) HELD((b - rest) * N + rest + k * (step)) = v[i * N + k]; \
+        if (IS_PAST_END(N)) continue;                                                                        \
+        _Pragma("unroll") for (uint k = 0; k < N; k++) HELD((b - rest) * N + rest + k * (step)) =            \
+            v[i * N + k];                                                                                    \
     }                                                                                                        \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                            \
-    if ((is_last) && READS_BY_COLUMN != WRITES_BY_COLUMN) { TAKE(WRITES_BY_COLUMN) }                           \
+    if ((is_last) && READS_BY_COLUMN != WRITES_BY_COLUMN) { TAKE(WRITES_BY_COLUMN) }                         \
     BUTTERFLIES(NEXT) {                                                                                      \
         const uint b = t + i * ITEMS;                                                                        \
-        if (IS_PAST_END(NEXT)) continue;                                                                    \
+        if (IS_PAST_END(NEXT)) continue;                                                                     \
         _Pragma("unroll") for (uint k = 0; k < NEXT; k++) v[i * NEXT + k] = HELD(b + k * (LENGTH / NEXT));   \
     }                                                                                                        \
     if (!(is_last)) barrier(CLK_LOCAL_MEM_FENCE);
@@ -58,7 +58,8 @@
     TRANSFORM(NEXT, next_step)
 
 /* Not vectorized on CPUs, as in fft.cl. */
-XPU_NO_VECTORIZE XPU_SUBGROUP_OF_16 __attribute__((reqd_work_group_size(GROUP, 1, 1))) __kernel void fft_length(fft_params p) {
+XPU_NO_VECTORIZE XPU_SUBGROUP_OF_16 __attribute__((reqd_work_group_size(GROUP, 1, 1))) __kernel void
+fft_length(fft_params p) {
 #if STAGES > 1
     __local value_t held[AT(LENGTH * COLUMNS)];
 #endif
@@ -70,8 +71,7 @@ XPU_NO_VECTORIZE XPU_SUBGROUP_OF_16 __attribute__((reqd_work_group_size(GROUP, 1
     barrier(CLK_LOCAL_MEM_FENCE);
     uint c, t;
     value_t v[EACH];
-    TAKE(READS_BY_COLUMN)
-    {
+    TAKE(READS_BY_COLUMN) {
         const column from = columns[min(c, present - 1)];
         BUTTERFLIES(RADIX_0) {
             const uint b = t + i * ITEMS;
@@ -83,8 +83,8 @@ XPU_NO_VECTORIZE XPU_SUBGROUP_OF_16 __attribute__((reqd_work_group_size(GROUP, 1
             const uint rest = from.place % p.done, whole = p.done * LENGTH;
             const value_t first = turn(rest * b, whole);
             TRANSPOSE_SIZE(RADIX_0, v + i * RADIX_0, rest * (LENGTH / RADIX_0), whole)
-            _Pragma("unroll") for (uint k = 0; k < RADIX_0; k++)
-                v[i * RADIX_0 + k] = times(v[i * RADIX_0 + k], first);
+            _Pragma("unroll") for (uint k = 0; k < RADIX_0; k++) v[i * RADIX_0 + k] =
+                times(v[i * RADIX_0 + k], first);
 #endif
         }
     }

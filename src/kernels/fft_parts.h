@@ -203,7 +203,7 @@ static inline column find_column(const fft_params *p, ulong number_, uint apart)
 
 /* Input element q of the row at offset `row`. */
 static inline value_t source(const fft_params *p, long row, uint q) {
-    __global const STORED(IN) *in = XPU_CPTR(STORED(IN), p -> in);
+    __global const STORED(IN) *in = XPU_CPTR(STORED(IN), p->in);
     if (FLAGS & FFT_READ_CHIRP) {
         const uint k = min(q, p->n - q);
         return k < p->signal ? conjugate(chirp(k, p->signal)) : (value_t)0;
@@ -236,7 +236,7 @@ static inline void put(const fft_params *p, long row, uint q, value_t v) {
     if (FLAGS & FFT_WRITE_TIMES_CHIRP) v = times(v, chirp(q, p->signal));
     if (FLAGS & FFT_WRITE_SWAPPED) v = swapped(v);
     const long at = row + q * p->walk.along[1];
-    __global STORED(OUT) *out = XPU_PTR(STORED(OUT), p -> out);
+    __global STORED(OUT) *out = XPU_PTR(STORED(OUT), p->out);
     if (FLAGS & FFT_WRITE_REAL) {
         STORE(OUT, out, at, v.x);
         return;

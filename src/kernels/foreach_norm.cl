@@ -36,8 +36,11 @@ __kernel void norm_parts(const struct multi_tensor_params p) {
 #define TAKE(i, k) sum##k = take(sum##k, LOAD(T, in, i));
     MULTI_TENSOR_UNROLLED_BY_4(TAKE)
     const real sum = group_join(shared, join(join(sum0, sum1), join(sum2, sum3)));
+    // clang-format off
     if (get_local_id(0) == 0)
-        XPU_PTR(real, p.number[0])[MULTI_TENSOR_WORD(row, 2) + group - MULTI_TENSOR_WORD(row, WIDTH - 1)] = sum;
+        XPU_PTR(real, p.number[0])
+            [MULTI_TENSOR_WORD(row, 2) + group - MULTI_TENSOR_WORD(row, WIDTH - 1)] = sum;
+    // clang-format on
 }
 
 __kernel void norm_whole(const struct multi_tensor_params p) {
@@ -48,5 +51,6 @@ __kernel void norm_whole(const struct multi_tensor_params p) {
     real sum = 0;
     for (long i = get_local_id(0); i < parts; i += LOCAL) sum = join(sum, part[i]);
     sum = group_join(shared, sum);
-    if (get_local_id(0) == 0) STORE(T, XPU_PTR(stored, MULTI_TENSOR_ADDRESS(1)), 0, ORDER == 2 ? sqrt(sum) : sum);
+    if (get_local_id(0) == 0)
+        STORE(T, XPU_PTR(stored, MULTI_TENSOR_ADDRESS(1)), 0, ORDER == 2 ? sqrt(sum) : sum);
 }

@@ -29,7 +29,8 @@
  * derivative. */
 static inline ACC bring_in(grid_sample_params p, ACC x, int size, ACC *slope) {
 #if defined REFLECTION
-    const ACC low = p.align_corners ? (ACC)0 : (ACC)-0.5f, span = p.align_corners ? (ACC)(size - 1) : (ACC)size;
+    const ACC low = p.align_corners ? (ACC)0 : (ACC)-0.5f,
+              span = p.align_corners ? (ACC)(size - 1) : (ACC)size;
     if (span == 0) {
         *slope = 0;
         return 0;
@@ -102,7 +103,8 @@ static inline bool taps(grid_sample_params p, int d, ACC g, int *at, ACC *weight
         const bool near = k == 1 || k == 2;
         weight[k] = near ? ((a + 2) * away - (a + 3)) * away * away + 1
                          : ((a * away - 5 * a) * away + 8 * a) * away - 4 * a;
-        derivative[k] = sign * (near ? (3 * (a + 2) * away - 2 * (a + 3)) * away : (3 * a * away - 10 * a) * away + 8 * a);
+        derivative[k] = sign * (near ? (3 * (a + 2) * away - 2 * (a + 3)) * away
+                                     : (3 * a * away - 10 * a) * away + 8 * a);
         ACC ignored = 1;
         at[k] = (int)rint(bring_in(p, below + (k - 1), size, &ignored));
     }
@@ -128,7 +130,8 @@ static inline corners corners_of(grid_sample_params p, long i) {
     c.position = i - c.batch * plane;
     c.begin = 0;
     for (int d = 0; d < DIMS; d++)
-        if (!taps(p, 2 - d, (ACC)LOAD(T, XPU_CPTR(STORED(T), p.grid), i * DIMS + d), c.at[d], c.weight[d], c.derivative[d]))
+        if (!taps(p, 2 - d, (ACC)LOAD(T, XPU_CPTR(STORED(T), p.grid), i * DIMS + d), c.at[d], c.weight[d],
+                  c.derivative[d]))
             c.begin = NAN;
     return c;
 }
@@ -169,7 +172,8 @@ __kernel void grid_sample_forward(const grid_sample_params p) {
         ACC sum = c.begin;
         for (int k = 0; k < CORNERS; k++)
             if (at[k] >= 0) sum += weight[k] * (ACC)LOAD(T, XPU_CPTR(STORED(T), p.input), from + at[k]);
-        STORE(T, XPU_PTR(STORED(T), p.output), (c.batch * p.channels + channel) * out_plane + c.position, sum);
+        STORE(T, XPU_PTR(STORED(T), p.output), (c.batch * p.channels + channel) * out_plane + c.position,
+              sum);
     }
 }
 #endif

@@ -71,7 +71,8 @@ __kernel void index_move(struct index_params p) {
             }
             if (!is_there) break;
 #pragma unroll
-            for (int e = 0; e < IN_FLIGHT; e++) move_one(chosen + e * by_chosen + index[e] * step, other + e * by_other);
+            for (int e = 0; e < IN_FLIGHT; e++)
+                move_one(chosen + e * by_chosen + index[e] * step, other + e * by_other);
             chosen += IN_FLIGHT * by_chosen, other += IN_FLIGHT * by_other, indices += IN_FLIGHT * by_index;
         }
         /* the remainder, and elements with an index out of range */

@@ -165,25 +165,32 @@ LINALG_KERNEL void lu_panel(factor_params p) {
 
 /* Applies the row exchanges of the narrow panel to another column: `rows` with `others`, from row `first` on.
  */
-static inline void exchange_few(__global value_t *column, long row_stride, __local const int *others, int count) {
+static inline void exchange_few(__global value_t *column, long row_stride, __local const int *others,
+                                int count) {
     value_t top[STRIP], left[STRIP];
-    EVERY_COLUMN(0) if (c < count) {
-        top[c] = column[c * row_stride];
-        left[c] = column[others[c] * row_stride];
-    }
-    EVERY_COLUMN(0) if (c < count) {
-        const int other = others[c];
-        value_t there = left[c];
-        _Pragma("unroll") for (int e = 0; e < c; e++) if (others[e] == other) there = left[e];
-        _Pragma("unroll") for (int e = c; e < STRIP; e++) if (other == e) there = top[e];
-        left[c] = top[c];
-        _Pragma("unroll") for (int e = c + 1; e < STRIP; e++) if (other == e) top[e] = left[c];
-        top[c] = there;
-    }
-    EVERY_COLUMN(0) if (c < count) {
-        if (others[c] >= count) column[others[c] * row_stride] = left[c];
-        column[c * row_stride] = top[c];
-    }
+    EVERY_COLUMN(0)
+        if (c < count) {
+            top[c] = column[c * row_stride];
+            left[c] = column[others[c] * row_stride];
+        }
+    EVERY_COLUMN(0)
+        if (c < count) {
+            const int other = others[c];
+            value_t there = left[c];
+            _Pragma("unroll") for (int e = 0; e < c; e++)
+                if (others[e] == other) there = left[e];
+            _Pragma("unroll") for (int e = c; e < STRIP; e++)
+                if (other == e) there = top[e];
+            left[c] = top[c];
+            _Pragma("unroll") for (int e = c + 1; e < STRIP; e++)
+                if (other == e) top[e] = left[c];
+            top[c] = there;
+        }
+    EVERY_COLUMN(0)
+        if (c < count) {
+            if (others[c] >= count) column[others[c] * row_stride] = left[c];
+            column[c * row_stride] = top[c];
+        }
 }
 
 XPU_SUBGROUP_OF_16 LINALG_KERNEL void lu_panel_below(factor_params p) {
@@ -204,7 +211,9 @@ XPU_SUBGROUP_OF_16 LINALG_KERNEL void lu_panel_below(factor_params p) {
         value_t v[EACH][STRIP];
         EVERY_ROW {
             const int row = lane + i * GROUP;
-            EVERY_COLUMN(0) v[i][c] = row < rows && c < narrow ? own[row * p.row_stride + c * p.column_stride] : FROM_REAL(0);
+            EVERY_COLUMN(0)
+                v[i][c] =
+                    row < rows && c < narrow ? own[row * p.row_stride + c * p.column_stride] : FROM_REAL(0);
         }
         EVERY_STEP for (int step = 0; step < STRIP; step++) {
             if (step >= count) break;
@@ -229,7 +238,9 @@ XPU_SUBGROUP_OF_16 LINALG_KERNEL void lu_panel_below(factor_params p) {
                 if (place < rows) chosen = place; /* else all are NaN */
             }
             const int owner = chosen % GROUP, its = chosen / GROUP;
-            if (lane == owner) EVERY_ROW if (i == its) EVERY_COLUMN(0) new_row_max[c] = v[i][c];
+            if (lane == owner) EVERY_ROW
+                if (i == its)
+                    EVERY_COLUMN(0) new_row_max[c] = v[i][c];
             if (lane == step) {
                 EVERY_COLUMN(0) old_row_max[c] = v[0][c];
                 others[step] = chosen;
@@ -237,8 +248,11 @@ XPU_SUBGROUP_OF_16 LINALG_KERNEL void lu_panel_below(factor_params p) {
             }
             barrier(CLK_LOCAL_MEM_FENCE);
             if (chosen != step) {
-                if (lane == owner) EVERY_ROW if (i == its) EVERY_COLUMN(0) v[i][c] = old_row_max[c];
-                if (lane == step) EVERY_COLUMN(0) v[0][c] = new_row_max[c];
+                if (lane == owner) EVERY_ROW
+                    if (i == its)
+                        EVERY_COLUMN(0) v[i][c] = old_row_max[c];
+                if (lane == step)
+                    EVERY_COLUMN(0) v[0][c] = new_row_max[c];
             }
             const value_t divisor = new_row_max[step];
             const bool is_zero = size_of(divisor) == 0;
@@ -253,9 +267,11 @@ XPU_SUBGROUP_OF_16 LINALG_KERNEL void lu_panel_below(factor_params p) {
         }
         EVERY_ROW {
             const int row = lane + i * GROUP;
-            EVERY_COLUMN(0) if (row < rows && c < narrow) own[row * p.row_stride + c * p.column_stride] = v[i][c];
+            EVERY_COLUMN(0)
+                if (row < rows && c < narrow) own[row * p.row_stride + c * p.column_stride] = v[i][c];
         }
-        if (lane < count) EVERY_COLUMN(0) lower[lane * STRIP + c] = v[0][c];
+        if (lane < count)
+            EVERY_COLUMN(0) lower[lane * STRIP + c] = v[0][c];
         barrier(CLK_LOCAL_MEM_FENCE);
         /* the panel's other columns */
         const int last = begin + narrow;
@@ -264,12 +280,14 @@ XPU_SUBGROUP_OF_16 LINALG_KERNEL void lu_panel_below(factor_params p) {
             if (p.pivot) exchange_few(column, p.row_stride, others, count);
             if (lane >= last) {
                 value_t u[STRIP];
-                EVERY_COLUMN(0) if (c < count) {
-                    u[c] = column[c * p.row_stride];
-                    _Pragma("unroll") for (int k = 0; k < c; k++) u[c] -= times(lower[c * STRIP + k], u[k]);
-                    column[c * p.row_stride] = u[c];
-                    upper[c * LINALG_BLOCK + lane] = u[c];
-                }
+                EVERY_COLUMN(0)
+                    if (c < count) {
+                        u[c] = column[c * p.row_stride];
+                        _Pragma("unroll") for (int k = 0; k < c; k++)
+                            u[c] -= times(lower[c * STRIP + k], u[k]);
+                        column[c * p.row_stride] = u[c];
+                        upper[c * LINALG_BLOCK + lane] = u[c];
+                    }
             }
         }
         barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
@@ -277,10 +295,12 @@ XPU_SUBGROUP_OF_16 LINALG_KERNEL void lu_panel_below(factor_params p) {
             __global value_t *there = a + column * p.column_stride;
             value_t sum[EACH][IN_FLIGHT];
 #define EVERY_SUM                                                                                            \
-    EVERY_ROW _Pragma("unroll") for (int j = 0; j < IN_FLIGHT; j++)                                           \
-        if (lane + i * GROUP >= count && lane + i * GROUP < rows && column + j < width)
+    EVERY_ROW _Pragma("unroll") for (int j = 0; j < IN_FLIGHT; j++) if (lane + i * GROUP >= count &&         \
+                                                                        lane + i * GROUP < rows &&           \
+                                                                        column + j < width)
             EVERY_SUM sum[i][j] = there[(lane + i * GROUP) * p.row_stride + j * p.column_stride];
-            EVERY_SUM EVERY_COLUMN(0) if (c < count) sum[i][j] -= times(v[i][c], upper[c * LINALG_BLOCK + column + j]);
+            EVERY_SUM EVERY_COLUMN(0)
+                if (c < count) sum[i][j] -= times(v[i][c], upper[c * LINALG_BLOCK + column + j]);
             EVERY_SUM there[(lane + i * GROUP) * p.row_stride + j * p.column_stride] = sum[i][j];
         }
         barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
@@ -308,7 +328,8 @@ LINALG_KERNEL void lu_swap(factor_params p) {
     for (long begin = 0; begin < p.width; begin += LINALG_BLOCK) {
         const int count = (int)min((long)LINALG_BLOCK, p.width - begin);
         const long first = p.first + begin;
-        for (int step = lane; step < count; step += GROUP) others[step] = (int)(pivots[begin + step] - 1 - first);
+        for (int step = lane; step < count; step += GROUP)
+            others[step] = (int)(pivots[begin + step] - 1 - first);
         barrier(CLK_LOCAL_MEM_FENCE);
         for (int step = lane; step < count; step += GROUP) {
             earlier[step] = step;
@@ -433,8 +454,7 @@ LINALG_KERNEL void cholesky_block(factor_params p) {
     const size_t rows = p.width;
     __global value_t *a = XPU_PTR(value_t, p.a) + matrix * p.batch_stride;
     for (size_t column = item / LINALG_BLOCK; column <= row && row < rows; column += GROUP / LINALG_BLOCK)
-        block[column * LINALG_BLOCK + row] =
-            a[(long)row * p.row_stride + (long)column * p.column_stride];
+        block[column * LINALG_BLOCK + row] = a[(long)row * p.row_stride + (long)column * p.column_stride];
     barrier(CLK_LOCAL_MEM_FENCE);
     int failed = 0;
     for (size_t step = 0; step < rows; step++) {
@@ -446,8 +466,8 @@ LINALG_KERNEL void cholesky_block(factor_params p) {
         barrier(CLK_LOCAL_MEM_FENCE);
         for (size_t column = item / LINALG_BLOCK; column <= row && row < rows; column += GROUP / LINALG_BLOCK)
             if (column > step)
-                block[column * LINALG_BLOCK + row] -= times(block[step * LINALG_BLOCK + row],
-                                                           conjugate(block[step * LINALG_BLOCK + column]));
+                block[column * LINALG_BLOCK + row] -=
+                    times(block[step * LINALG_BLOCK + row], conjugate(block[step * LINALG_BLOCK + column]));
         barrier(CLK_LOCAL_MEM_FENCE);
     }
     for (size_t column = item / LINALG_BLOCK; column <= row && row < rows; column += GROUP / LINALG_BLOCK)

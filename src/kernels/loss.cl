@@ -76,7 +76,8 @@ ROW_GROUP_KERNEL void nll_finish(loss_params p) {
 __kernel void nll_backward(loss_params p) {
     const size_t i = get_global_id(0), batch = XPU_GROUP(1), row = p.classes * p.inner;
     if (i >= row) return;
-    const size_t class = p.inner == 1 ? i : i / p.inner, k = batch * p.inner + (p.inner == 1 ? 0 : i % p.inner);
+    const size_t class = p.inner == 1 ? i : i / p.inner,
+                 k = batch * p.inner + (p.inner == 1 ? 0 : i % p.inner);
     const long t = LOAD(TARGET, XPU_CPTR(STORED(TARGET), p.target), k);
     ACC g = 0;
     if (t == (long)class && t != p.ignore_index) {

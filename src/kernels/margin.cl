@@ -7,8 +7,8 @@
 
 /* A row: its scores, its targets, and a flag for each class that is a target. */
 typedef struct row {
-    __global const STORED(T) * scores;
-    __global STORED(T) * is_target;
+    __global const STORED(T) *scores;
+    __global STORED(T) *is_target;
     __global const long *targets;
     long classes;
 } row;
@@ -18,7 +18,6 @@ static inline row row_of(margin_params p, ulong number) {
     return (row){XPU_CPTR(STORED(T), p.scores) + first, XPU_PTR(STORED(T), p.is_target) + first,
                  XPU_CPTR(long, p.targets) + first, p.classes};
 }
-
 
 #define EACH_TARGET(r, t) for (long n_ = 0, t; n_ < r.classes && (t = r.targets[n_]) >= 0; n_++)
 
@@ -56,10 +55,11 @@ ROW_GROUP_KERNEL void margin_loss(margin_params p) {
     ACC sum = 0;
     for (long c = LANE; c < r.classes; c += LANES) {
         if (LOAD(T, r.is_target, c) != 0) continue;
-        EACH_TARGET(r, t) if (t < r.classes) {
-            const ACC z = within(r, t, c);
-            if (z > 0) sum += z;
-        }
+        EACH_TARGET(r, t)
+            if (t < r.classes) {
+                const ACC z = within(r, t, c);
+                if (z > 0) sum += z;
+            }
     }
     sum = ROW_GROUP_SUM(sum);
     if (LANE == 0) XPU_PTR(ACC, p.losses)[number] = sum / r.classes;

@@ -53,13 +53,15 @@ __kernel void nested_move(const struct nested_params p) {
             begin = from;
             length = from < 0 || to > extent ? 0 : max(to - from, 0L);
         }
-        const long held = min(length, last_size) * p.row_size, filled = clamp(held, column, max(stop, column));
+        const long held = min(length, last_size) * p.row_size,
+                   filled = clamp(held, column, max(stop, column));
         __global element *padded = XPU_PTR(element, p.padded) + segment * width;
         __global element *values = XPU_PTR(element, p.values) + begin * p.row_size;
 #if UNPAD
         const long end = stop == width ? length * p.row_size : 0; /* the tail that `padded` lacks is zero */
 #if TX == 1
-        copy_row((__global T *)values + column, (__global const T *)padded + column, (ulong)(filled - column));
+        copy_row((__global T *)values + column, (__global const T *)padded + column,
+                 (ulong)(filled - column));
         for (long c = width; c < end; c++) values[c] = (element)0;
 #else
         for (long c = column + get_local_id(0); c < filled; c += TX) values[c] = padded[c];
@@ -73,12 +75,14 @@ __kernel void nested_move(const struct nested_params p) {
 #else
         const V padding = (V)(PADDING(0));
 #endif
-        copy_row((__global T *)padded + column, (__global const T *)values + column, (ulong)(filled - column));
+        copy_row((__global T *)padded + column, (__global const T *)values + column,
+                 (ulong)(filled - column));
         long c = filled;
         for (; c + N <= stop; c += N) STORE_V(padding, 0, (__global T *)padded + c);
         for (; c < stop; c++) padded[c] = PADDING(c);
 #else
-        for (long c = column + get_local_id(0); c < stop; c += TX) padded[c] = c < held ? values[c] : PADDING(c);
+        for (long c = column + get_local_id(0); c < stop; c += TX)
+            padded[c] = c < held ? values[c] : PADDING(c);
 #endif
 #endif
     }

@@ -18,7 +18,8 @@ static inline ACC set_mean(norm_plane_params p, ulong set) {
 }
 
 /* A parameter of channel i. */
-#define PARAMETER(address, i, otherwise) ((address) ? (ACC)LOAD(W, XPU_CPTR(STORED(W), address), i) : (ACC)(otherwise))
+#define PARAMETER(address, i, otherwise)                                                                     \
+    ((address) ? (ACC)LOAD(W, XPU_CPTR(STORED(W), address), i) : (ACC)(otherwise))
 
 /* From the sums of a channel's dy and dy (x - mean): the gradients of its parameters, and c0 … c3 of dx. */
 #ifndef GROUPED
@@ -27,11 +28,12 @@ static inline void put_parameter_gradients(norm_plane_params p, ulong c, ACC sum
     if (p.grad_bias) STORE(W, XPU_PTR(STORED(W), p.grad_bias), c, sum);
 }
 static inline ACC set_rstd(norm_plane_params p, ulong set) {
-    return p.evaluate
-               ? 1 / sqrt((ACC)LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.rstd), set) + ((ACC)p.eps + (ACC)p.eps_rest))
-               : (ACC)LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.rstd), set);
+    return p.evaluate ? 1 / sqrt((ACC)LOAD(RUNNING, XPU_CPTR(STORED(RUNNING), p.rstd), set) +
+                                 ((ACC)p.eps + (ACC)p.eps_rest))
+                      : (ACC)LOAD(SAVE, XPU_CPTR(STORED(SAVE), p.rstd), set);
 }
-static inline void gradient_coefficients(norm_plane_params p, ulong set, ACC sum, ACC sum_x, ACC rstd, ACC c[4]) {
+static inline void gradient_coefficients(norm_plane_params p, ulong set, ACC sum, ACC sum_x, ACC rstd,
+                                         ACC c[4]) {
     const ACC count = p.channel_elements; /* a rounded inverse would give mean(1, …, 1) != 1 */
     c[0] = rstd * PARAMETER(p.weight, set, 1);
     c[1] = p.evaluate ? (ACC)0 : -c[0] * rstd * rstd * (sum_x / count);
@@ -47,8 +49,8 @@ static inline void gradient_coefficients(norm_plane_params p, ulong set, ACC sum
 #define ADD_DEVIATION(i, k)                                                                                  \
     {                                                                                                        \
         const ACC v = (ACC)LOAD(T, x, i) - shift;                                                            \
-        ACCUMULATOR(d, k) += v;                                                                                  \
-        ACCUMULATOR(q, k) += v * v;                                                                              \
+        ACCUMULATOR(d, k) += v;                                                                              \
+        ACCUMULATOR(q, k) += v * v;                                                                          \
     }
 ROW_GROUP_KERNEL void norm_plane_statistics(norm_plane_params p) {
     ROW_GROUP_SCRATCH
@@ -68,7 +70,8 @@ ROW_GROUP_KERNEL void norm_plane_statistics(norm_plane_params p) {
     const ACC shift = ROW_GROUP_SUM(sum) / few;
     DECLARE_ACCUMULATORS(d)
     DECLARE_ACCUMULATORS(q)
-    for (ulong plane = 0; plane < planes; plane++, x += step) ROW_GROUP_ACCUMULATE(n, ADD_DEVIATION, FLUSH_ACCUMULATORS(d) FLUSH_ACCUMULATORS(q))
+    for (ulong plane = 0; plane < planes; plane++, x += step)
+        ROW_GROUP_ACCUMULATE(n, ADD_DEVIATION, FLUSH_ACCUMULATORS(d) FLUSH_ACCUMULATORS(q))
     sum = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(d));
     const ACC squares = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(q));
     if (LANE == 0) {
@@ -87,8 +90,8 @@ ROW_GROUP_KERNEL void norm_plane_statistics(norm_plane_params p) {
 #define ADD_GRADIENT(i, k)                                                                                   \
     {                                                                                                        \
         const ACC v = LOAD(T, dy, i);                                                                        \
-        ACCUMULATOR(g, k) += v;                                                                                  \
-        ACCUMULATOR(h, k) += v * ((ACC)LOAD(T, x, i) - mean);                                                    \
+        ACCUMULATOR(g, k) += v;                                                                              \
+        ACCUMULATOR(h, k) += v * ((ACC)LOAD(T, x, i) - mean);                                                \
     }
 #endif
 #ifdef BUILD_norm_plane_sums
@@ -96,7 +99,8 @@ ROW_GROUP_KERNEL void norm_plane_sums(norm_plane_params p) {
     ROW_GROUP_SCRATCH
     const size_t n = p.length;
 #ifdef GROUPED
-    const ulong first = ROW_GROUP_INDEX * p.planes_per_row_group, end = min(first + p.planes_per_row_group, (ulong)p.planes);
+    const ulong first = ROW_GROUP_INDEX * p.planes_per_row_group,
+                end = min(first + p.planes_per_row_group, (ulong)p.planes);
 #else
     const ulong first = ROW_GROUP_INDEX, end = first + 1;
 #endif
@@ -106,7 +110,8 @@ ROW_GROUP_KERNEL void norm_plane_sums(norm_plane_params p) {
         const ACC mean = set_mean(p, index / (p.channels / p.groups));
 #else
         const ulong slice = index / p.sets, set = index - slice * p.sets;
-        const ulong start = slice * p.planes_per_slice, step = p.channels * n, offset = set * n + start * step;
+        const ulong start = slice * p.planes_per_slice, step = p.channels * n,
+                    offset = set * n + start * step;
         const ulong planes = min((ulong)p.planes_per_slice, (ulong)p.batch - start);
         const ACC mean = set_mean(p, set);
 #endif
@@ -114,7 +119,8 @@ ROW_GROUP_KERNEL void norm_plane_sums(norm_plane_params p) {
         __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + offset;
         DECLARE_ACCUMULATORS(g)
         DECLARE_ACCUMULATORS(h)
-        for (ulong plane = 0; plane < planes; plane++, x += step, dy += step) ROW_GROUP_ACCUMULATE(n, ADD_GRADIENT, FLUSH_ACCUMULATORS(g) FLUSH_ACCUMULATORS(h))
+        for (ulong plane = 0; plane < planes; plane++, x += step, dy += step)
+            ROW_GROUP_ACCUMULATE(n, ADD_GRADIENT, FLUSH_ACCUMULATORS(g) FLUSH_ACCUMULATORS(h))
         const ACC sum = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(g)), sum_x = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(h));
         if (LANE == 0) {
             __global ACC *out = XPU_PTR(ACC, p.partial) + index * 2;
@@ -147,7 +153,8 @@ ROW_GROUP_KERNEL void norm_batch_backward(norm_plane_params p) {
     x -= p.batch * step;
     dy -= p.batch * step;
     for (ulong plane = 0; plane < (ulong)p.batch; plane++, x += step, dy += step, dx += step)
-        ROW_GROUP_FOR_EACH(i, n, STORE(T, dx, i, c[0] * (ACC)LOAD(T, dy, i) + (c[1] * ((ACC)LOAD(T, x, i) - c[2]) + c[3]));)
+        ROW_GROUP_FOR_EACH(
+            i, n, STORE(T, dx, i, c[0] * (ACC)LOAD(T, dy, i) + (c[1] * ((ACC)LOAD(T, x, i) - c[2]) + c[3]));)
 }
 #endif
 
@@ -161,7 +168,8 @@ ROW_GROUP_KERNEL void norm_batch_backward(norm_plane_params p) {
 #ifdef BUILD_norm_plane_apply
 ROW_GROUP_KERNEL void norm_plane_apply(norm_plane_params p) {
     const size_t n = p.length;
-    const ulong first = ROW_GROUP_INDEX * p.planes_per_row_group, end = min(first + p.planes_per_row_group, (ulong)p.planes);
+    const ulong first = ROW_GROUP_INDEX * p.planes_per_row_group,
+                end = min(first + p.planes_per_row_group, (ulong)p.planes);
     for (ulong plane = first; plane < end; plane++) {
         __global const ACC *c = XPU_CPTR(ACC, p.coefficients) + COEFFICIENT(plane);
         const ACC c0 = c[0], c1 = c[COEFFICIENTS], c2 = c[2 * COEFFICIENTS], c3 = c[3 * COEFFICIENTS];
@@ -169,7 +177,8 @@ ROW_GROUP_KERNEL void norm_plane_apply(norm_plane_params p) {
         __global STORED(T) *y = XPU_PTR(STORED(T), p.result) + plane * n;
         if (p.grad) {
             __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + plane * n;
-            ROW_GROUP_FOR_EACH(i, n, STORE(T, y, i, c0 * (ACC)LOAD(T, dy, i) + (c1 * ((ACC)LOAD(T, x, i) - c2) + c3));)
+            ROW_GROUP_FOR_EACH(
+                i, n, STORE(T, y, i, c0 * (ACC)LOAD(T, dy, i) + (c1 * ((ACC)LOAD(T, x, i) - c2) + c3));)
         } else {
             ROW_GROUP_FOR_EACH(i, n, STORE(T, y, i, c1 * ((ACC)LOAD(T, x, i) - c2) + c3);)
         }
@@ -185,7 +194,8 @@ ROW_GROUP_KERNEL void norm_plane_apply(norm_plane_params p) {
     const ulong slice = XPU_GROUP(1), start = slice * p.positions_per_slice;                                 \
     const ulong count = min((ulong)p.positions_per_slice, (ulong)p.length - start);                          \
     const bool full = left + LANES * WIDE <= channels;
-#define EACH_WIDE(BODY) _Pragma("unroll") for (int w = 0; w < WIDE; w++) { BODY }
+#define EACH_WIDE(BODY)                                                                                      \
+    _Pragma("unroll") for (int w = 0; w < WIDE; w++) { BODY }
 #define CHANNEL(w) (first + (w) * LANES)
 /* BODY for each channel w at the first n positions; `at` is the element's index. */
 #define EACH_COLUMN(n, BODY)                                                                                 \
@@ -193,7 +203,10 @@ ROW_GROUP_KERNEL void norm_plane_apply(norm_plane_params p) {
         for (ulong i = 0; i < (n); i++) EACH_WIDE(const size_t at = i * channels + CHANNEL(w); BODY)         \
     else                                                                                                     \
         for (ulong i = 0; i < (n); i++)                                                                      \
-            EACH_WIDE(if (CHANNEL(w) < channels) { const size_t at = i * channels + CHANNEL(w); BODY })
+        EACH_WIDE(if (CHANNEL(w) < channels) {                                                               \
+            const size_t at = i * channels + CHANNEL(w);                                                     \
+            BODY                                                                                             \
+        })
 
 #ifdef BUILD_norm_column_statistics
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void norm_column_statistics(norm_plane_params p) {
@@ -206,13 +219,12 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void norm_column_sta
     EACH_WIDE(shift[w] /= few;)
     EACH_COLUMN(count, const ACC d = (ACC)LOAD(T, x, at) - shift[w]; sum[w] += d; squares[w] += d * d;)
     __global ACC *out = XPU_PTR(ACC, p.partial) + slice * channels * 3;
-    EACH_WIDE(
-        const ACC mean = sum[w] / count; const ACC deviation = squares[w] - sum[w] * mean;
-        if (CHANNEL(w) < channels) {
-            out[CHANNEL(w) * 3] = count;
-            out[CHANNEL(w) * 3 + 1] = shift[w] + mean;
-            out[CHANNEL(w) * 3 + 2] = deviation < 0 ? (ACC)0 : deviation;
-        })
+    EACH_WIDE(const ACC mean = sum[w] / count; const ACC deviation = squares[w] - sum[w] * mean;
+              if (CHANNEL(w) < channels) {
+                  out[CHANNEL(w) * 3] = count;
+                  out[CHANNEL(w) * 3 + 1] = shift[w] + mean;
+                  out[CHANNEL(w) * 3 + 2] = deviation < 0 ? (ACC)0 : deviation;
+              })
 }
 #endif
 
@@ -223,7 +235,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void norm_column_sum
     __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + start * channels;
     ACC mean[WIDE], sum[WIDE], sum_x[WIDE];
     EACH_WIDE(mean[w] = sum[w] = sum_x[w] = 0; if (CHANNEL(w) < channels) mean[w] = set_mean(p, CHANNEL(w));)
-    EACH_COLUMN(count, const ACC g = LOAD(T, dy, at); sum[w] += g; sum_x[w] += g * ((ACC)LOAD(T, x, at) - mean[w]);)
+    EACH_COLUMN(count, const ACC g = LOAD(T, dy, at); sum[w] += g;
+                sum_x[w] += g * ((ACC)LOAD(T, x, at) - mean[w]);)
     __global ACC *out = XPU_PTR(ACC, p.partial) + slice * channels * 2;
     EACH_WIDE(if (CHANNEL(w) < channels) {
         out[CHANNEL(w) * 2] = sum[w];
@@ -236,21 +249,27 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void norm_column_sum
 #ifdef BUILD_norm_column_apply
 #ifdef XPU_IS_CPU
 #define EACH_ELEMENT(BODY)                                                                                   \
-    for (ulong i = 0; i < count; i++) ROW_GROUP_FOR_EACH(c, channels, const size_t at = i * channels + c; BODY)
+    for (ulong i = 0; i < count; i++)                                                                        \
+    ROW_GROUP_FOR_EACH(c, channels, const size_t at = i * channels + c; BODY)
 #else
 #define EACH_ELEMENT(BODY)                                                                                   \
     const size_t c = first;                                                                                  \
     if (c < channels)                                                                                        \
-        for (ulong i = 0; i < count; i++) { const size_t at = i * channels + c; BODY }
+        for (ulong i = 0; i < count; i++) {                                                                  \
+            const size_t at = i * channels + c;                                                              \
+            BODY                                                                                             \
+        }
 #endif
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void norm_column_apply(norm_plane_params p) {
     COLUMN_POSITIONS
-    __global const ACC *c0 = XPU_CPTR(ACC, p.coefficients), *c1 = c0 + channels, *c2 = c1 + channels, *c3 = c2 + channels;
+    __global const ACC *c0 = XPU_CPTR(ACC, p.coefficients), *c1 = c0 + channels, *c2 = c1 + channels,
+                       *c3 = c2 + channels;
     __global const STORED(T) *x = XPU_CPTR(STORED(T), p.input) + start * channels;
     __global STORED(T) *y = XPU_PTR(STORED(T), p.result) + start * channels;
     if (p.grad) {
         __global const STORED(T) *dy = XPU_CPTR(STORED(T), p.grad) + start * channels;
-        EACH_ELEMENT(STORE(T, y, at, c0[c] * (ACC)LOAD(T, dy, at) + (c1[c] * ((ACC)LOAD(T, x, at) - c2[c]) + c3[c]));)
+        EACH_ELEMENT(
+            STORE(T, y, at, c0[c] * (ACC)LOAD(T, dy, at) + (c1[c] * ((ACC)LOAD(T, x, at) - c2[c]) + c3[c]));)
     } else {
         EACH_ELEMENT(STORE(T, y, at, c1[c] * ((ACC)LOAD(T, x, at) - c2[c]) + c3[c]);)
     }
@@ -260,7 +279,8 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void norm_column_app
 
 /* Finishing kernels: once per channel or group, from the partial results. */
 #ifdef FINISH
-static inline void put_coefficients(norm_plane_params p, ulong count, ulong at, ACC c0, ACC c1, ACC c2, ACC c3) {
+static inline void put_coefficients(norm_plane_params p, ulong count, ulong at, ACC c0, ACC c1, ACC c2,
+                                    ACC c3) {
     __global ACC *c = XPU_PTR(ACC, p.coefficients) + at;
     c[0] = c0;
     c[count] = c1;
@@ -306,11 +326,13 @@ __kernel void norm_batch_finish(norm_plane_params p) {
         }
         if (p.running_var) {
             __global STORED(RUNNING) *r = XPU_PTR(STORED(RUNNING), p.running_var);
-            STORE(RUNNING, r, c, momentum * (deviation / (count - 1)) + (1 - momentum) * (ACC)LOAD(RUNNING, r, c));
+            STORE(RUNNING, r, c,
+                  momentum * (deviation / (count - 1)) + (1 - momentum) * (ACC)LOAD(RUNNING, r, c));
         }
     }
     if (p.coefficients)
-        put_coefficients(p, p.channels, c, 0, rstd * PARAMETER(p.weight, c, 1), mean, PARAMETER(p.bias, c, 0));
+        put_coefficients(p, p.channels, c, 0, rstd * PARAMETER(p.weight, c, 1), mean,
+                         PARAMETER(p.bias, c, 0));
 }
 #endif
 

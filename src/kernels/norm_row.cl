@@ -38,17 +38,18 @@
 #define ADD_SQUARE(i, k)                                                                                     \
     {                                                                                                        \
         const ACC v = LOAD(T, x, i);                                                                         \
-        ACCUMULATOR(q, k) += v * v;                                                                              \
+        ACCUMULATOR(q, k) += v * v;                                                                          \
     }
 #define ADD_DEVIATION(i, k)                                                                                  \
     {                                                                                                        \
         const ACC v = (ACC)LOAD(T, x, i) - mean;                                                             \
-        ACCUMULATOR(d, k) += v;                                                                                  \
-        ACCUMULATOR(q, k) += v * v;                                                                              \
+        ACCUMULATOR(d, k) += v;                                                                              \
+        ACCUMULATOR(q, k) += v * v;                                                                          \
     }
 ROW_GROUP_KERNEL void norm_row(norm_row_params p) {
     ROW_GROUP_SCRATCH
-    const ulong first = ROW_GROUP_INDEX * p.rows_per_row_group, end = min(first + p.rows_per_row_group, (ulong)p.rows);
+    const ulong first = ROW_GROUP_INDEX * p.rows_per_row_group,
+                end = min(first + p.rows_per_row_group, (ulong)p.rows);
     const size_t n = ROW_LENGTH;
     const ACC count = (ACC)n, eps = (ACC)p.eps + (ACC)p.eps_rest;
     __global const STORED(W) *weight = XPU_CPTR(STORED(W), p.weight);
@@ -76,7 +77,8 @@ ROW_GROUP_KERNEL void norm_row(norm_row_params p) {
 #if REGISTERS
         ROW_GROUP_FOR_EACH_REGISTER(i, r, n, ACCUMULATOR(x, r % 4) += held[r];)
         const ACC mean = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(x)) / count;
-        ROW_GROUP_FOR_EACH_REGISTER(i, r, n, const ACC v = held[r] - mean; ACCUMULATOR(d, r % 4) += v; ACCUMULATOR(q, r % 4) += v * v;)
+        ROW_GROUP_FOR_EACH_REGISTER(i, r, n, const ACC v = held[r] - mean; ACCUMULATOR(d, r % 4) += v;
+                                    ACCUMULATOR(q, r % 4) += v * v;)
 #else
         ROW_GROUP_ACCUMULATE(n, ADD_ELEMENT, FLUSH_ACCUMULATORS(x))
         const ACC mean = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(x)) / count;
@@ -109,7 +111,8 @@ ROW_GROUP_KERNEL void norm_row(norm_row_params p) {
 #endif
         ROW_GROUP_STORE(T, T_BITS, y, held, n)
 #else
-        ROW_GROUP_FOR_EACH(i, n, STORE(T, y, i, (HELD(i, r) - mean - correction) * rstd * WEIGHT(i) + BIAS(i));)
+        ROW_GROUP_FOR_EACH(i, n,
+                           STORE(T, y, i, (HELD(i, r) - mean - correction) * rstd * WEIGHT(i) + BIAS(i));)
 #endif
     }
 }
@@ -119,13 +122,14 @@ ROW_GROUP_KERNEL void norm_row(norm_row_params p) {
 #define ADD_GRADIENT(i, k)                                                                                   \
     {                                                                                                        \
         const ACC v = (ACC)LOAD(T, dy, i) * WEIGHT(i);                                                       \
-        ACCUMULATOR(g, k) += v;                                                                                  \
-        ACCUMULATOR(h, k) += v * ((ACC)LOAD(T, x, i) - mean);                                                    \
+        ACCUMULATOR(g, k) += v;                                                                              \
+        ACCUMULATOR(h, k) += v * ((ACC)LOAD(T, x, i) - mean);                                                \
     }
 ROW_GROUP_KERNEL void norm_row_backward(norm_row_params p) {
     ROW_GROUP_SCRATCH
     const ulong row_group = ROW_GROUP_INDEX;
-    const ulong first = row_group * p.rows_per_row_group, end = min(first + p.rows_per_row_group, (ulong)p.rows);
+    const ulong first = row_group * p.rows_per_row_group,
+                end = min(first + p.rows_per_row_group, (ulong)p.rows);
     const size_t n = ROW_LENGTH;
     const ACC count = (ACC)n; /* a rounded inverse would give mean(1, …, 1) != 1 */
     __global const STORED(W) *weight = XPU_CPTR(STORED(W), p.weight);
@@ -134,10 +138,14 @@ ROW_GROUP_KERNEL void norm_row_backward(norm_row_params p) {
 #if REGISTERS
     ACC own_dw[REGISTERS], own_db[REGISTERS];
     ROW_GROUP_FOR_EACH_REGISTER(i, r, n, own_dw[r] = 0; own_db[r] = 0;)
-#define ADD_PARTIAL(i, r, g, xhat) own_dw[r] += (g) * (xhat); own_db[r] += (g);
+#define ADD_PARTIAL(i, r, g, xhat)                                                                           \
+    own_dw[r] += (g) * (xhat);                                                                               \
+    own_db[r] += (g);
 #else
     ROW_GROUP_FOR_EACH(i, n, dw[i] = 0; db[i] = 0;)
-#define ADD_PARTIAL(i, r, g, xhat) dw[i] += (g) * (xhat); db[i] += (g);
+#define ADD_PARTIAL(i, r, g, xhat)                                                                           \
+    dw[i] += (g) * (xhat);                                                                                   \
+    db[i] += (g);
 #endif
 #else
 #define ADD_PARTIAL(i, r, g, xhat)
@@ -165,11 +173,9 @@ ROW_GROUP_KERNEL void norm_row_backward(norm_row_params p) {
 #else
         const ACC mean_g = ROW_GROUP_SUM(ACCUMULATORS_TOTAL(g)) / count;
 #endif
-        ROW_EACH(i, r, n,
-            const ACC g = LOAD(T, dy, i);
-            const ACC xhat = ((ACC)LOAD(T, x, i) - mean) * rstd;
-            ADD_PARTIAL(i, r, g, xhat)
-            STORE(T, dx, i, rstd * (g * WEIGHT(i) - mean_g - xhat * mean_xhat));)
+        ROW_EACH(i, r, n, const ACC g = LOAD(T, dy, i); const ACC xhat = ((ACC)LOAD(T, x, i) - mean) * rstd;
+                 ADD_PARTIAL(i, r, g, xhat)
+                     STORE(T, dx, i, rstd * (g * WEIGHT(i) - mean_g - xhat * mean_xhat));)
     }
 #if defined PARTIAL && REGISTERS
     ROW_GROUP_FOR_EACH_REGISTER(i, r, n, dw[i] = own_dw[r]; db[i] = own_db[r];)
@@ -180,7 +186,8 @@ ROW_GROUP_KERNEL void norm_row_backward(norm_row_params p) {
 /* Adds up the row groups' parts in a fixed order: COLUMN_LANES columns per work-group, SLICES work-items per
  * column. */
 #ifdef BUILD_norm_row_columns
-__kernel __attribute__((reqd_work_group_size(COLUMN_LANES, SLICES, 1))) void norm_row_columns(norm_row_params p) {
+__kernel
+    __attribute__((reqd_work_group_size(COLUMN_LANES, SLICES, 1))) void norm_row_columns(norm_row_params p) {
     const size_t n = p.length, i = get_global_id(0);
     ACC dw = 0, db = 0;
     if (i < n)

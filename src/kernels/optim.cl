@@ -30,14 +30,14 @@ typedef struct optim_row {
     real scale, lr, weight_decay;
     bool scaled, maximize;
 } optim_row;
-#define STEP_ROW                                                                                 \
-    const bool scaled = p.number[3] != 0;                                                        \
-    optim_row s = {.param = AT(0),                                                               \
-                   .gradient = AT(1),                                                            \
-                   .scale = scaled ? (real)FLOAT_AT(3) : (real)1,                                \
-                   .lr = LR,                                                                     \
-                   .weight_decay = WEIGHT_DECAY,                                                 \
-                   .scaled = scaled,                                                             \
+#define STEP_ROW                                                                                             \
+    const bool scaled = p.number[3] != 0;                                                                    \
+    optim_row s = {.param = AT(0),                                                                           \
+                   .gradient = AT(1),                                                                        \
+                   .scale = scaled ? (real)FLOAT_AT(3) : (real)1,                                            \
+                   .lr = LR,                                                                                 \
+                   .weight_decay = WEIGHT_DECAY,                                                             \
+                   .scaled = scaled,                                                                         \
                    .maximize = p.number[5] != 0};
 
 /* The unscaled gradient of element i. */
@@ -149,9 +149,9 @@ __kernel void unscale(const struct multi_tensor_params p) {
     __global stored *gradient = AT(0);
     const float inv_scale = FLOAT_AT(0);
     bool found = false;
-#define ELEMENT(i)                                                                               \
-    const real g = LOAD(T, gradient, i);                                                         \
-    found |= !isfinite(g);                                                                       \
+#define ELEMENT(i)                                                                                           \
+    const real g = LOAD(T, gradient, i);                                                                     \
+    found |= !isfinite(g);                                                                                   \
     STORE(T, gradient, i, inv_scale == 1.0f ? g : g * (real)inv_scale);
     MULTI_TENSOR_FOR_EACH(ELEMENT)
     if (found) *XPU_PTR(float, p.number[1]) = 1.0f;

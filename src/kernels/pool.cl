@@ -14,7 +14,8 @@
 
 #ifdef ADAPTIVE
 #define STARTS(p, d, o) ((int)((long)(o) * p.in[d] / p.out[d]))
-#define ENDS(p, d, o) ((int)(((long)(o) + 1) * p.in[d] / p.out[d] + (((long)(o) + 1) * p.in[d] % p.out[d] != 0)))
+#define ENDS(p, d, o)                                                                                        \
+    ((int)(((long)(o) + 1) * p.in[d] / p.out[d] + (((long)(o) + 1) * p.in[d] % p.out[d] != 0)))
 #define STEP(p, d) 1
 /* The range of windows that may contain position i. */
 #define FIRST_WINDOW(p, d, i) ((int)((long)(i) * p.out[d] / p.in[d]))
@@ -56,8 +57,8 @@ static inline int first_window(int i, int extent, int stride) {
 
 /* Loops coordinate v of dimension d over the part of window o that is inside the input. */
 #define EACH_INSIDE(v, d, o)                                                                                 \
-    for (int v = first_inside(STARTS(p, d, o), STEP(p, d)), end_##v = min(ENDS(p, d, o), p.in[d]); v < end_##v; \
-         v += STEP(p, d))
+    for (int v = first_inside(STARTS(p, d, o), STEP(p, d)), end_##v = min(ENDS(p, d, o), p.in[d]);           \
+         v < end_##v; v += STEP(p, d))
 static inline int first_inside(int start, int step) {
     while (start < 0) start += step;
     return start;
@@ -72,7 +73,8 @@ static inline int divisor_of(pool_params p, int d, int h, int w) {
 #define EXTENT(i, o) STARTS(p, i, o), ENDS(p, i, o), p.in[i]
     if (p.divisor) return p.divisor;
     if (p.count_pad)
-        return counted(EXTENT(0, d), p.pad[0]) * counted(EXTENT(1, h), p.pad[1]) * counted(EXTENT(2, w), p.pad[2]);
+        return counted(EXTENT(0, d), p.pad[0]) * counted(EXTENT(1, h), p.pad[1]) *
+               counted(EXTENT(2, w), p.pad[2]);
     return inside(EXTENT(0, d)) * inside(EXTENT(1, h)) * inside(EXTENT(2, w));
 }
 #endif
@@ -140,7 +142,8 @@ __kernel void pool_backward(pool_params p) {
     __global const long *indices = XPU_CPTR(long, p.indices);
     const long self = (long)(at[0] * p.in[1] + at[1]) * p.in[2] + at[2];
     ACC sum = 0;
-    const int end_d = END_WINDOW(p, 0, at[0]), end_h = END_WINDOW(p, 1, at[1]), end_w = END_WINDOW(p, 2, at[2]);
+    const int end_d = END_WINDOW(p, 0, at[0]), end_h = END_WINDOW(p, 1, at[1]),
+              end_w = END_WINDOW(p, 2, at[2]);
     for (int d = FIRST_WINDOW(p, 0, at[0]); d < end_d; d++)
         for (int h = FIRST_WINDOW(p, 1, at[1]); h < end_h; h++)
             for (int w = FIRST_WINDOW(p, 2, at[2]); w < end_w; w++) {
@@ -183,7 +186,8 @@ typedef struct window {
 } window;
 
 /* 32 channels, whose results stay in registers for the whole window. */
-static inline void take_vectors(const pool_params *p, const window *o, size_t plane, size_t out, size_t channel) {
+static inline void take_vectors(const pool_params *p, const window *o, size_t plane, size_t out,
+                                size_t channel) {
     __global const STORED(T) *x =
         XPU_CPTR(STORED(T), p->input) + plane * p->in[0] * p->in[1] * p->in[2] * p->channels + channel;
     __global STORED(T) *y = XPU_PTR(STORED(T), p->output) + out + channel;
@@ -221,8 +225,8 @@ static inline void take_vectors(const pool_params *p, const window *o, size_t pl
     STORE16(result1, y + 16);
 }
 
-static inline void take_channels(const pool_params *p, const window *o, size_t plane, size_t out, size_t channel,
-                                 size_t n) {
+static inline void take_channels(const pool_params *p, const window *o, size_t plane, size_t out,
+                                 size_t channel, size_t n) {
     __global const STORED(T) *x = XPU_CPTR(STORED(T), p->input);
     __global STORED(T) *y = XPU_PTR(STORED(T), p->output) + out + channel;
     ACC result[BLOCK];

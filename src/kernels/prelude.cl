@@ -41,8 +41,8 @@
 
 #define XPU_CAT_(a, b) a##b
 #define XPU_CAT(a, b) XPU_CAT_(a, b)
-#define STORED(t) XPU_CAT(s_, t)      /* type of elements of dtype t in memory */
-#define COMPUTED(t) XPU_CAT(o_, t)    /* type that they are computed in */
+#define STORED(t) XPU_CAT(s_, t)   /* type of elements of dtype t in memory */
+#define COMPUTED(t) XPU_CAT(o_, t) /* type that they are computed in */
 #define LOAD(t, p, i) XPU_CAT(load_, t)(p, i)
 #define STORE(t, p, i, v) XPU_CAT(store_, t)(p, i, v)
 
@@ -53,13 +53,13 @@
 
 /* A dtype whose computed type is its memory type. The host appends a line for each such dtype of
  * xpu/dtype.def; other dtypes are below or in a file of their own. */
-#define XPU_PLAIN(t, type)                                                                       \
-    typedef type s_##t;                                                                          \
-    typedef type o_##t;                                                                          \
-    typedef type raw_##t;                                                                        \
-    static inline o_##t widen_##t(raw_##t v) { return v; }                                       \
-    static inline raw_##t narrow_##t(o_##t v) { return v; }                                      \
-    static inline o_##t load_##t(__global const s_##t *p, size_t i) { return p[i]; }             \
+#define XPU_PLAIN(t, type)                                                                                   \
+    typedef type s_##t;                                                                                      \
+    typedef type o_##t;                                                                                      \
+    typedef type raw_##t;                                                                                    \
+    static inline o_##t widen_##t(raw_##t v) { return v; }                                                   \
+    static inline raw_##t narrow_##t(o_##t v) { return v; }                                                  \
+    static inline o_##t load_##t(__global const s_##t *p, size_t i) { return p[i]; }                         \
     static inline void store_##t(__global s_##t *p, size_t i, o_##t v) { p[i] = v; }
 
 /* bool: one byte, 0 or 1. */
@@ -85,14 +85,20 @@ static inline raw_f16 narrow_f16(o_f16 v) {
 }
 #ifdef XPU_HAS_FP16
 static inline o_f16 load_f16(__global const s_f16 *p, size_t i) { return ((__global const half *)p)[i]; }
-static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { ((__global half *)p)[i] = convert_half_rte(v); }
+static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) {
+    ((__global half *)p)[i] = convert_half_rte(v);
+}
 static inline float round_f16(float v) { return convert_float(convert_half_rte(v)); }
 static inline ushort8 narrow8_f16(float8 v) { return as_ushort8(convert_half8_rte(v)); }
 static inline float8 widen8_f16(ushort8 v) { return convert_float8(as_half8(v)); }
 static inline float16 widen16_f16(ushort16 v) { return convert_float16(as_half16(v)); }
 #else
-static inline o_f16 load_f16(__global const s_f16 *p, size_t i) { return vload_half(i, (__global const half *)p); }
-static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) { vstore_half_rte(v, i, (__global half *)p); }
+static inline o_f16 load_f16(__global const s_f16 *p, size_t i) {
+    return vload_half(i, (__global const half *)p);
+}
+static inline void store_f16(__global s_f16 *p, size_t i, o_f16 v) {
+    vstore_half_rte(v, i, (__global half *)p);
+}
 static inline float round_f16(float v) { return widen_f16(narrow_f16(v)); }
 static inline ushort8 narrow8_f16(float8 v) {
     ushort8 r;
@@ -172,5 +178,7 @@ static inline uint4 xpu_philox(ulong seed, ulong subsequence, ulong offset) {
     return c;
 }
 /* Random bits as a float in (0, 1] (as in cuRAND), and in [0, 1) with 24 bits. */
-static inline float xpu_uniform_open0(uint v) { return v * 2.3283064365386963e-10f + 1.1641532182693481e-10f; }
+static inline float xpu_uniform_open0(uint v) {
+    return v * 2.3283064365386963e-10f + 1.1641532182693481e-10f;
+}
 static inline float xpu_uniform_open1(uint v) { return (v >> 8) * 5.9604644775390625e-8f; }

@@ -49,9 +49,9 @@ static inline int place(const random_params *p, uint n, int operand) {
     }
     return at + (int)n * p->stride[p->dims - 1][operand];
 }
-#define PUT(t, operand, v) \
+#define PUT(t, operand, v)                                                                                   \
     XPU_CAT(store_, t)(XPU_PTR(STORED(t), p.pointer[operand] + (long)place(&p, (uint)n, operand)), 0, v)
-#define GET(t, operand) \
+#define GET(t, operand)                                                                                      \
     XPU_CAT(load_, t)(XPU_CPTR(STORED(t), p.pointer[operand] + (long)place(&p, (uint)n, operand)), 0)
 #else
 #define PUT(t, operand, v) XPU_CAT(store_, t)(XPU_PTR(STORED(t), p.pointer[operand]), n, v)
@@ -110,8 +110,7 @@ static inline real normal(real u, real v, int second) {
 #include "rejection.h"
 #endif
 
-__kernel __attribute__((reqd_work_group_size(RANDOM_GROUP, 1, 1)))
-void random(const random_params p) {
+__kernel __attribute__((reqd_work_group_size(RANDOM_GROUP, 1, 1))) void random(const random_params p) {
     const ulong block = XPU_GROUP(0), lane = get_local_id(0);
     const ulong sequence = block * RANDOM_GROUP + lane;
     uint bits[4], more[4] = {0, 0, 0, 0};
@@ -147,7 +146,8 @@ void random(const random_params p) {
 #endif
         PUT(OUT, 0, (COMPUTED(OUT))v);
 #elif DIST == EXPONENTIAL
-        const real u = open0(high, low), small = sizeof(real) == 8 ? (real)1.1102230246251565e-16f : (real)5.9604645e-8f;
+        const real u = open0(high, low),
+                   small = sizeof(real) == 8 ? (real)1.1102230246251565e-16f : (real)5.9604645e-8f;
         PUT(OUT, 0, (COMPUTED(OUT))((u >= REAL(1.0) ? small : -log(u)) / a));
 #elif DIST == CAUCHY
         /* shift by half a step: the interval becomes symmetric and excludes the pole; exact after subtracting

@@ -35,7 +35,7 @@ static inline ACC source(resample_params p, int d, int o) {
 #ifdef CUBIC
 /* Keys' cubic convolution kernel with a = -3/4: distances up to 1, and from 1 to 2. */
 #define NEAR(x) (((ACC)1.25f * (x) - (ACC)2.25f) * (x) * (x) + 1)
-#define FAR(x) ((((ACC)-0.75f * (x) + (ACC)3.75f) * (x) - 6) * (x) + 3)
+#define FAR(x) ((((ACC) - 0.75f * (x) + (ACC)3.75f) * (x) - 6) * (x) + 3)
 #endif
 
 /* The input positions and weights of output position o. */
@@ -68,14 +68,14 @@ static inline void taps(resample_params p, int d, int o, int *at, ACC *weight) {
 }
 /* A dimension of size 1 in input and output has one tap in every mode. */
 #define TAP_COUNT(p, d) (p.in[d] == 1 && p.out[d] == 1 ? 1 : TAPS)
-#define DIMENSION_TAPS(d, at, weight)                                                                \
-    int at[TAPS];                                                                                    \
-    ACC weight[TAPS];                                                                                \
-    if (TAP_COUNT(p, d) == 1 && TAPS > 1) {                                                          \
-        at[0] = 0;                                                                                   \
-        weight[0] = 1;                                                                               \
-    } else {                                                                                         \
-        taps(p, d, position[d], at, weight);                                                         \
+#define DIMENSION_TAPS(d, at, weight)                                                                        \
+    int at[TAPS];                                                                                            \
+    ACC weight[TAPS];                                                                                        \
+    if (TAP_COUNT(p, d) == 1 && TAPS > 1) {                                                                  \
+        at[0] = 0;                                                                                           \
+        weight[0] = 1;                                                                                       \
+    } else {                                                                                                 \
+        taps(p, d, position[d], at, weight);                                                                 \
     }
 
 #ifdef BUILD_resample_forward
@@ -130,25 +130,26 @@ static inline int2 takers(resample_params p, int d, int i) {
 /* The output positions that padding may have filled from position i: the position itself and its mirror
  * images or copies. */
 #if defined REFLECT
-#define EACH_TAKER(d, o, i, BODY)                                                                    \
-    for (int image_ = 0; image_ < 3; image_++) {                                                     \
-        const int o = image_ == 0 ? (i) + p.before[d]                                                \
-                                  : p.before[d] + (image_ == 1 ? -(i) : 2 * (p.in[d] - 1) - (i));    \
-        if (o < 0 || o >= p.out[d] || (image_ == 1 && (i) == 0) || (image_ == 2 && (i) == p.in[d] - 1)) continue; \
-        BODY                                                                                         \
+#define EACH_TAKER(d, o, i, BODY)                                                                            \
+    for (int image_ = 0; image_ < 3; image_++) {                                                             \
+        const int o =                                                                                        \
+            image_ == 0 ? (i) + p.before[d] : p.before[d] + (image_ == 1 ? -(i) : 2 * (p.in[d] - 1) - (i));  \
+        if (o < 0 || o >= p.out[d] || (image_ == 1 && (i) == 0) || (image_ == 2 && (i) == p.in[d] - 1))      \
+            continue;                                                                                        \
+        BODY                                                                                                 \
     }
 #elif defined REPLICATE
-#define EACH_TAKER(d, o, i, BODY)                                                                    \
-    for (int o = (i) == 0 ? 0 : max((i) + p.before[d], 0),                                           \
-             end_ = (i) == p.in[d] - 1 ? p.out[d] : min((i) + p.before[d] + 1, p.out[d]);            \
-         o < end_; o++) {                                                                            \
-        BODY                                                                                         \
+#define EACH_TAKER(d, o, i, BODY)                                                                            \
+    for (int o = (i) == 0 ? 0 : max((i) + p.before[d], 0),                                                   \
+             end_ = (i) == p.in[d] - 1 ? p.out[d] : min((i) + p.before[d] + 1, p.out[d]);                    \
+         o < end_; o++) {                                                                                    \
+        BODY                                                                                                 \
     }
 #else
-#define EACH_TAKER(d, o, i, BODY)                                                                    \
-    for (int2 range_ = takers(p, d, i); range_.x < range_.y; range_.x++) {                           \
-        const int o = range_.x;                                                                      \
-        BODY                                                                                         \
+#define EACH_TAKER(d, o, i, BODY)                                                                            \
+    for (int2 range_ = takers(p, d, i); range_.x < range_.y; range_.x++) {                                   \
+        const int o = range_.x;                                                                              \
+        BODY                                                                                                 \
     }
 #endif
 
@@ -158,13 +159,15 @@ __kernel void resample_backward(resample_params p) {
     COMPUTED(T) sum = 0;
     EACH_TAKER(0, od, at[0], {
         const ACC weight_d = weight_of(p, 0, od, at[0]);
-        if (weight_d != 0) EACH_TAKER(1, oh, at[1], {
-            const ACC weight_h = weight_of(p, 1, oh, at[1]) * weight_d;
-            if (weight_h != 0) EACH_TAKER(2, ow, at[2], {
-                const ACC weight = weight_of(p, 2, ow, at[2]) * weight_h;
-                if (weight != 0) sum += weight * LOAD(T, dy, OFFSET(p.out, od, oh, ow));
+        if (weight_d != 0)
+            EACH_TAKER(1, oh, at[1], {
+                const ACC weight_h = weight_of(p, 1, oh, at[1]) * weight_d;
+                if (weight_h != 0)
+                    EACH_TAKER(2, ow, at[2], {
+                        const ACC weight = weight_of(p, 2, ow, at[2]) * weight_h;
+                        if (weight != 0) sum += weight * LOAD(T, dy, OFFSET(p.out, od, oh, ow));
+                    })
             })
-        })
     })
     STORE(T, XPU_PTR(STORED(T), p.input), OFFSET(p.in, at[0], at[1], at[2]), sum);
 }

@@ -10,9 +10,9 @@ typedef COMPUTED(T) real;
 static inline real sigmoid(real v) { return 1 / (1 + exp(-v)); }
 
 /* This work-item's row `r` and hidden unit `u`; GATE(n) is the index of gate n of that row. */
-#define PLACE                                                                                                 \
-    const long i = get_global_id(0);                                                                          \
-    if (i >= p.rows * p.hidden) return;                                                                       \
+#define PLACE                                                                                                \
+    const long i = get_global_id(0);                                                                         \
+    if (i >= p.rows * p.hidden) return;                                                                      \
     const long r = i / p.hidden, u = i % p.hidden
 #define GATE(n) (r * GATES * p.hidden + (n) * p.hidden + u)
 
@@ -27,7 +27,8 @@ static inline real gate(const rnn_params *p, long at, long bias) {
 __kernel void lstm_forward(const rnn_params p) {
     PLACE;
     const real in = sigmoid(gate(&p, GATE(0), u)), forget = sigmoid(gate(&p, GATE(1), p.hidden + u));
-    const real cell = tanh(gate(&p, GATE(2), 2 * p.hidden + u)), out = sigmoid(gate(&p, GATE(3), 3 * p.hidden + u));
+    const real cell = tanh(gate(&p, GATE(2), 2 * p.hidden + u)),
+               out = sigmoid(gate(&p, GATE(3), 3 * p.hidden + u));
     const real cy = forget * READ(p.state, i) + in * cell;
     WRITE(p.cy, i, cy);
     WRITE(p.hy, i, out * tanh(cy));

@@ -55,7 +55,8 @@ static inline xpu_addr right_row(const rnn_step_params *p, long part, long unit)
 #else
 #define STAGES (ROW_BLOCKS * 2 + COLUMN_BLOCKS > 6 ? 2 : 4)
 #endif
-#define CHUNK 32 /* a work-item reads 8 contiguous elements of each row's 32: the order along the depth is free */
+/* A work-item reads 8 contiguous elements of each row's 32: the order along the depth is free. */
+#define CHUNK 32
 
 static inline uint4 piece(xpu_addr row, long k, bool there) {
     return there ? *XPU_CPTR(uint4, row + k * SIZE) : (uint4)(0);
@@ -67,39 +68,43 @@ static inline void multiply(const rnn_step_params *p, long r0, long u0, __local 
     const long own = lane % 4 * 8;
     xpu_addr left[ROW_BLOCKS][2], right[COLUMN_BLOCKS];
     float4 sum[ROW_BLOCKS][COLUMN_BLOCKS];
-    UNROLL for (uint i = 0; i < ROW_BLOCKS; i++) UNROLL for (uint u = 0; u < 2; u++)
-        left[i][u] = left_row(p, r0 + i * 16 + u * 8 + lane / 4);
+    UNROLL for (uint i = 0; i < ROW_BLOCKS; i++) UNROLL
+        for (uint u = 0; u < 2; u++) left[i][u] = left_row(p, r0 + i * 16 + u * 8 + lane / 4);
     UNROLL for (uint j = 0; j < COLUMN_BLOCKS; j++) {
         const uint column = j * 8 + lane / 4;
         right[j] = right_row(p, column / UNITS, u0 + column % UNITS);
     }
-    UNROLL for (uint i = 0; i < ROW_BLOCKS; i++) UNROLL for (uint j = 0; j < COLUMN_BLOCKS; j++) sum[i][j] = 0;
+    UNROLL for (uint i = 0; i < ROW_BLOCKS; i++) UNROLL
+        for (uint j = 0; j < COLUMN_BLOCKS; j++) sum[i][j] = 0;
     for (long k = subgroup * CHUNK; k < p->depth; k += STAGES * SLICES * CHUNK) {
         uint4 a[STAGES][ROW_BLOCKS][2], b[STAGES][COLUMN_BLOCKS];
         UNROLL for (uint s = 0; s < STAGES; s++) {
             const long at = k + s * SLICES * CHUNK + own;
             const bool there = at < p->depth;
-            UNROLL for (uint i = 0; i < ROW_BLOCKS; i++) UNROLL for (uint u = 0; u < 2; u++)
-                a[s][i][u] = piece(left[i][u], at, there);
-            UNROLL for (uint j = 0; j < COLUMN_BLOCKS; j++) b[s][j] = piece(right[j], at, there);
+            UNROLL for (uint i = 0; i < ROW_BLOCKS; i++) UNROLL
+                for (uint u = 0; u < 2; u++) a[s][i][u] = piece(left[i][u], at, there);
+            UNROLL for (uint j = 0; j < COLUMN_BLOCKS; j++)
+                b[s][j] = piece(right[j], at, there);
         }
-        UNROLL for (uint s = 0; s < STAGES; s++) UNROLL for (uint i = 0; i < ROW_BLOCKS; i++) {
-            const uint4 upper = a[s][i][0], lower = a[s][i][1];
-            UNROLL for (uint j = 0; j < COLUMN_BLOCKS; j++) {
-                multiply_blocks(&sum[i][j], (uint4)(upper.x, lower.x, upper.y, lower.y), b[s][j].xy);
-                multiply_blocks(&sum[i][j], (uint4)(upper.z, lower.z, upper.w, lower.w), b[s][j].zw);
+        UNROLL for (uint s = 0; s < STAGES; s++) UNROLL
+            for (uint i = 0; i < ROW_BLOCKS; i++) {
+                const uint4 upper = a[s][i][0], lower = a[s][i][1];
+                UNROLL for (uint j = 0; j < COLUMN_BLOCKS; j++) {
+                    multiply_blocks(&sum[i][j], (uint4)(upper.x, lower.x, upper.y, lower.y), b[s][j].xy);
+                    multiply_blocks(&sum[i][j], (uint4)(upper.z, lower.z, upper.w, lower.w), b[s][j].zw);
+                }
             }
-        }
     }
     __local real *to = sums + subgroup * PITCH;
-    UNROLL for (uint i = 0; i < ROW_BLOCKS; i++) UNROLL for (uint j = 0; j < COLUMN_BLOCKS; j++) {
-        const float4 s = sum[i][j];
-        const uint row = i * 16 + lane / 4, column = j * 8 + lane % 4 * 2;
-        __local real *one = to + column / UNITS * CELLS + column % UNITS;
-        __local real *next = to + (column + 1) / UNITS * CELLS + (column + 1) % UNITS;
-        one[row * UNITS] = s.x, next[row * UNITS] = s.y;
-        one[(row + 8) * UNITS] = s.z, next[(row + 8) * UNITS] = s.w;
-    }
+    UNROLL for (uint i = 0; i < ROW_BLOCKS; i++) UNROLL
+        for (uint j = 0; j < COLUMN_BLOCKS; j++) {
+            const float4 s = sum[i][j];
+            const uint row = i * 16 + lane / 4, column = j * 8 + lane % 4 * 2;
+            __local real *one = to + column / UNITS * CELLS + column % UNITS;
+            __local real *next = to + (column + 1) / UNITS * CELLS + (column + 1) % UNITS;
+            one[row * UNITS] = s.x, next[row * UNITS] = s.y;
+            one[(row + 8) * UNITS] = s.z, next[(row + 8) * UNITS] = s.w;
+        }
 }
 #else
 #define KERNEL __kernel
@@ -140,26 +145,32 @@ static inline void multiply(const rnn_step_params *p, long r0, long u0, __local 
     const uint row = tile / (UNITS / SIDE_UNITS) * SIDE, unit = tile % (UNITS / SIDE_UNITS) * SIDE_UNITS;
     xpu_addr left[SIDE], right[COLUMNS];
     real sum[SIDE][COLUMNS];
-    UNROLL for (uint i = 0; i < SIDE; i++) left[i] = left_row(p, r0 + row + i);
-    UNROLL for (uint c = 0; c < COLUMNS; c++) right[c] = right_row(p, c / SIDE_UNITS, u0 + unit + c % SIDE_UNITS);
     UNROLL for (uint i = 0; i < SIDE; i++)
-        UNROLL for (uint c = 0; c < COLUMNS; c++) sum[i][c] = 0;
+        left[i] = left_row(p, r0 + row + i);
+    UNROLL for (uint c = 0; c < COLUMNS; c++)
+        right[c] = right_row(p, c / SIDE_UNITS, u0 + unit + c % SIDE_UNITS);
+    UNROLL for (uint i = 0; i < SIDE; i++) UNROLL
+        for (uint c = 0; c < COLUMNS; c++) sum[i][c] = 0;
     for (long k = slice * 4; k < p->depth; k += STAGES * SLICES * 4) {
         real4 a[STAGES][SIDE], b[STAGES][COLUMNS];
         UNROLL for (uint s = 0; s < STAGES; s++) {
             const long at = k + s * SLICES * 4;
-            UNROLL for (uint i = 0; i < SIDE; i++) a[s][i] = four(left[i], at, p->depth);
-            UNROLL for (uint c = 0; c < COLUMNS; c++) b[s][c] = four(right[c], at, p->depth);
+            UNROLL for (uint i = 0; i < SIDE; i++)
+                a[s][i] = four(left[i], at, p->depth);
+            UNROLL for (uint c = 0; c < COLUMNS; c++)
+                b[s][c] = four(right[c], at, p->depth);
         }
-        UNROLL for (uint s = 0; s < STAGES; s++) UNROLL for (uint i = 0; i < SIDE; i++)
-            UNROLL for (uint c = 0; c < COLUMNS; c++) {
-                const real4 u = a[s][i], v = b[s][c];
-                sum[i][c] = fma(u.x, v.x, fma(u.y, v.y, fma(u.z, v.z, fma(u.w, v.w, sum[i][c]))));
-            }
+        UNROLL for (uint s = 0; s < STAGES; s++) UNROLL
+            for (uint i = 0; i < SIDE; i++) UNROLL
+                for (uint c = 0; c < COLUMNS; c++) {
+                    const real4 u = a[s][i], v = b[s][c];
+                    sum[i][c] = fma(u.x, v.x, fma(u.y, v.y, fma(u.z, v.z, fma(u.w, v.w, sum[i][c]))));
+                }
     }
     __local real *to = sums + slice * PITCH + row * UNITS + unit;
-    UNROLL for (uint i = 0; i < SIDE; i++)
-        UNROLL for (uint c = 0; c < COLUMNS; c++) to[c / SIDE_UNITS * CELLS + i * UNITS + c % SIDE_UNITS] = sum[i][c];
+    UNROLL for (uint i = 0; i < SIDE; i++) UNROLL
+        for (uint c = 0; c < COLUMNS; c++)
+            to[c / SIDE_UNITS * CELLS + i * UNITS + c % SIDE_UNITS] = sum[i][c];
 }
 #endif
 

@@ -12,11 +12,11 @@
 
 typedef struct bin {
     long image, row, column;
-    long channel;           /* first of `many` channels of the image */
-    long out;               /* output index of the first channel; the next ones are `bins` further each */
+    long channel; /* first of `many` channels of the image */
+    long out;     /* output index of the first channel; the next ones are `bins` further each */
     int many;
-    ACC top, left;          /* of the region, in elements of the image */
-    ACC height, width;      /* of the region */
+    ACC top, left;     /* of the region, in elements of the image */
+    ACC height, width; /* of the region */
     bool is_there;
 } bin;
 
@@ -26,7 +26,8 @@ static inline ACC corner(roi_params p, long region, int i) {
 
 static inline bin bin_of(roi_params p, long i) {
     bin b;
-    const long bins = (long)p.rows * p.columns, groups = (p.planes + CHANNELS_PER_ITEM - 1) / CHANNELS_PER_ITEM;
+    const long bins = (long)p.rows * p.columns,
+               groups = (p.planes + CHANNELS_PER_ITEM - 1) / CHANNELS_PER_ITEM;
     const long plane = i / bins % groups * CHANNELS_PER_ITEM, region = i / bins / groups;
     b.out = (region * p.planes + plane) * bins + i % bins;
     b.many = (int)min(p.planes - plane, (long)CHANNELS_PER_ITEM);
@@ -40,7 +41,8 @@ static inline bin bin_of(roi_params p, long i) {
     const ACC image = corner(p, region, 0), scale = (ACC)p.scale + (ACC)p.scale_rest;
     b.is_there = image > -1 && image < (ACC)p.images;
     b.image = b.is_there ? (long)image : 0;
-    if (!b.is_there) fault_report(p.watch, 0, image > (ACC)-1e18f && image < (ACC)1e18f ? (long)image : -1, p.images);
+    if (!b.is_there)
+        fault_report(p.watch, 0, image > (ACC)-1e18f && image < (ACC)1e18f ? (long)image : -1, p.images);
     b.left = corner(p, region, 1) * scale;
     b.top = corner(p, region, 2) * scale;
     const ACC right = corner(p, region, 3) * scale, bottom = corner(p, region, 4) * scale;
@@ -218,7 +220,8 @@ __kernel void roi_backward(const roi_params p) {
     if (i >= p.total) return;
     const bin b = bin_of(p, i);
     if (!b.is_there) return;
-    __global ACC *plane = XPU_PTR(ACC, p.grad_image) + (b.image * p.channels + b.channel) * p.height * p.width;
+    __global ACC *plane =
+        XPU_PTR(ACC, p.grad_image) + (b.image * p.channels + b.channel) * p.height * p.width;
     __global const STORED(T) *grads = XPU_CPTR(STORED(T), p.output) + b.out;
 #if defined ALIGN
     const long bins = (long)p.rows * p.columns, area = (long)p.height * p.width;

@@ -40,7 +40,8 @@ static inline ACC warp_exchange(ACC v, uint mask) {
         uint word[sizeof(ACC) / 4];
     } u;
     u.value = v;
-    _Pragma("unroll") for (uint w = 0; w < sizeof(ACC) / 4; w++) u.word[w] = xpu_warp_xor(u.word[w], mask);
+    _Pragma("unroll") for (uint w = 0; w < sizeof(ACC) / 4; w++)
+        u.word[w] = xpu_warp_xor(u.word[w], mask);
     return u.value;
 }
 #define WARP_BUTTERFLY(v, width, combine)                                                                    \

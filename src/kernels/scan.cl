@@ -24,7 +24,10 @@
 #define CONVERT(x) ((A)(x))
 #endif
 #ifdef INDEXED
-typedef struct { A v; long i; } acc; /* i < 0: nothing yet */
+typedef struct {
+    A v;
+    long i;
+} acc; /* i < 0: nothing yet */
 #elif defined(DOUBLE_WORD)
 #include "double_word.h"
 typedef twice acc;
@@ -44,8 +47,8 @@ static inline acc scan_combine(acc a, acc b); /* b comes after a */
 #define TIMES(a, b) MUL(a, b)
 #endif
 #ifdef INDEXED
-#define LAST(before_or_equal)                                                                      \
-    bool take = (a.i < 0) | ((b.i >= 0) & (ISNAN(b.v) | (!ISNAN(a.v) & (b.v before_or_equal a.v)))); \
+#define LAST(before_or_equal)                                                                                \
+    bool take = (a.i < 0) | ((b.i >= 0) & (ISNAN(b.v) | (!ISNAN(a.v) & (b.v before_or_equal a.v))));         \
     return take ? b : a;
 #endif
 #if defined(A_COMPLEX)
@@ -105,9 +108,9 @@ static inline void put(const scan_params *p, __global STORED(OUT) *out, __global
 #endif
 }
 
-#define POINTERS(row)                                                                              \
-    __global const STORED(IN) *in = XPU_CPTR(STORED(IN), p.in) + row_offset(&p.walk, row, 0);            \
-    __global STORED(OUT) *out = XPU_PTR(STORED(OUT), p.out) + row_offset(&p.walk, row, 1);               \
+#define POINTERS(row)                                                                                        \
+    __global const STORED(IN) *in = XPU_CPTR(STORED(IN), p.in) + row_offset(&p.walk, row, 0);                \
+    __global STORED(OUT) *out = XPU_PTR(STORED(OUT), p.out) + row_offset(&p.walk, row, 1);                   \
     __global long *index = XPU_PTR(long, p.index) + row_offset(&p.walk, row, 2);
 
 __kernel void scan_columns(scan_params p) {

@@ -224,8 +224,7 @@ XPU_NO_VECTORIZE __kernel void scatter_find_destinations(struct index_params p) 
         const size_t n = MINE;                                                                               \
         EACH(READ)                                                                                           \
         for (; s < end; s++) {                                                                               \
-            __global const source *row =                                                                     \
-                XPU_CPTR(source, from + sub_group_broadcast(order[s], 0) * by_row);                          \
+            __global const source *row = XPU_CPTR(source, from + sub_group_broadcast(order[s], 0) * by_row); \
             EACH(TAKE)                                                                                       \
         }                                                                                                    \
         IF_MINE { EACH(WRITE) }                                                                              \
@@ -267,7 +266,8 @@ __attribute__((intel_reqd_sub_group_size(ROW_LANES))) __kernel void scatter_orde
         long c = 0;
         for (; c + 8 * ROW_LANES <= columns; c += 8 * ROW_LANES)
             store_8_runs(to, from, by_row, order, s, end, c + lane, 0);
-        for (; c + ROW_LANES <= columns; c += ROW_LANES) store_run(to, from, by_row, order, s, end, c + lane, 0);
+        for (; c + ROW_LANES <= columns; c += ROW_LANES)
+            store_run(to, from, by_row, order, s, end, c + lane, 0);
         if (c < columns) put_last(to, from, by_row, order, s, end, c + lane, columns);
         s = end;
     }
@@ -316,7 +316,8 @@ static inline void combine_line(const struct index_params *p, xpu_addr place, xp
         }
         /* the remainder, and elements with an index out of range */
         for (const long end = min(i + IN_FLIGHT, length); i < end; i++) {
-            const long given = *XPU_CPTR(index_t, indices), index = given < 0 && WRAPS ? given + extent : given;
+            const long given = *XPU_CPTR(index_t, indices),
+                       index = given < 0 && WRAPS ? given + extent : given;
             if ((ulong)index < (ulong)extent)
                 put(place + index * step, from, 0);
             else
@@ -408,7 +409,8 @@ __kernel void scatter_keys(struct index_params p) {
 /* Elements whose place is p.extent[0] · … wide: its number, of which the last index moves fastest. */
 #define PLACE_START                                                                                          \
     const long s = get_global_id(0);                                                                         \
-    if (s >= p.serial || get_global_id(1) > 0) return; /* short ranges have surplus rows of work-items */     \
+    /* short ranges have surplus rows of work-items */                                                       \
+    if (s >= p.serial || get_global_id(1) > 0) return;                                                       \
     long out = 0, in = 0, at[NI];                                                                            \
     for (int k = 0; k < NI; k++) at[k] = 0;                                                                  \
     WALK_SERIAL(s);                                                                                          \
@@ -574,7 +576,8 @@ __kernel void scatter_deterministic(struct index_params p) {
 static inline computed from_bits(uint bits) { return WIDEN(T, (RAW(T))bits); }
 static inline uint to_bits(computed v) { return NARROW(T, v); }
 
-/* Compare and swap of the dword that contains the element; allocations are aligned, so all of it is accessible. */
+/* Compare and swap of the dword that contains the element; allocations are aligned, so all of it is
+ * accessible. */
 static inline void update(xpu_addr address, computed v) {
     volatile __global uint *word = (volatile __global uint *)(address & ~(xpu_addr)3);
     const uint shift = (uint)(address & 3) * 8;
@@ -611,10 +614,14 @@ XPU_ATOMIC_ADD_GLOBAL(double, add)
 static inline void update(xpu_addr address, computed v) { add(XPU_PTR(double, address), v); }
 
 #elif OP == 1 && SIZE == 4
-static inline void update(xpu_addr address, computed v) { atomic_add((volatile __global computed *)address, v); }
+static inline void update(xpu_addr address, computed v) {
+    atomic_add((volatile __global computed *)address, v);
+}
 
 #elif OP == 1
-static inline void update(xpu_addr address, computed v) { atom_add((volatile __global computed *)address, v); }
+static inline void update(xpu_addr address, computed v) {
+    atom_add((volatile __global computed *)address, v);
+}
 
 #elif OP >= 3 && SIZE == 4
 #if OP == 3

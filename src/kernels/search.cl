@@ -1,8 +1,8 @@
 /* Binary search, one work-item per value.
  *   search      out = number of elements of the sorted sequence that are less than the value; with `right`,
  *               less or equal. NaN is greater than all other values.
- *   repeat      out = number of `ends` that are not greater than the work-item's index. Reported: an end less than
- *               the one before it, and a last end other than the count.
+ *   repeat      out = number of `ends` that are not greater than the work-item's index. Reported: an end less
+ *               than the one before it, and a last end other than the count.
  *   is_member   out = is the value in the sequence? (`right`: is it not?)
  * Options: T, dtype; OUT, dtype of the positions. */
 #include "search.h"

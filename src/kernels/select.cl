@@ -64,7 +64,8 @@ static inline uint digit_of(__local uint *counts, __local uint *sums, long *k, _
     barrier(CLK_LOCAL_MEM_FENCE);
     for (uint step = 1; step < 256; step *= 2) {
         uint next[256 / LOCAL];
-        for (uint d = ITEM, n = 0; d < 256; d += LOCAL, n++) next[n] = sums[d] + (d >= step ? sums[d - step] : 0);
+        for (uint d = ITEM, n = 0; d < 256; d += LOCAL, n++)
+            next[n] = sums[d] + (d >= step ? sums[d - step] : 0);
         barrier(CLK_LOCAL_MEM_FENCE);
         for (uint d = ITEM, n = 0; d < 256; d += LOCAL, n++) sums[d] = next[n];
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -84,7 +85,9 @@ static inline uint digit_of(__local uint *counts, __local uint *sums, long *k, _
 }
 
 /* The bits above a digit. */
-static inline ordered bits_above(int shift) { return shift + 8 >= BITS ? 0 : KEY_MAX >> (shift + 8) << (shift + 8); }
+static inline ordered bits_above(int shift) {
+    return shift + 8 >= BITS ? 0 : KEY_MAX >> (shift + 8) << (shift + 8);
+}
 
 #ifdef BUILD_select
 static inline void store_found(const select_params *p, long row, long found) {

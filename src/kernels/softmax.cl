@@ -60,7 +60,8 @@ static inline void store_own_bf16(__global s_bf16 *p, size_t i, float v) {
 ROW_GROUP_KERNEL void softmax_rows(softmax_params p) {
     ROW_GROUP_SCRATCH
     KEEP_SCRATCH
-    const ulong first = ROW_GROUP_INDEX * p.rows_per_row_group, end = min(first + p.rows_per_row_group, (ulong)p.columns);
+    const ulong first = ROW_GROUP_INDEX * p.rows_per_row_group,
+                end = min(first + p.rows_per_row_group, (ulong)p.columns);
     const size_t n = ROW_LENGTH;
     for (ulong row = first; row < end; row++) {
         __global const STORED(IN) *x = XPU_CPTR(STORED(IN), p.input) + row * n;
@@ -125,7 +126,8 @@ ROW_GROUP_KERNEL void softmax_rows(softmax_params p) {
 #define ADD_TERM(i, k) ACCUMULATOR(s, k) += MASK(i, TERM(i));
 ROW_GROUP_KERNEL void softmax_backward_rows(softmax_params p) {
     ROW_GROUP_SCRATCH
-    const ulong first = ROW_GROUP_INDEX * p.rows_per_row_group, end = min(first + p.rows_per_row_group, (ulong)p.columns);
+    const ulong first = ROW_GROUP_INDEX * p.rows_per_row_group,
+                end = min(first + p.rows_per_row_group, (ulong)p.columns);
     const size_t n = ROW_LENGTH;
     for (ulong row = first; row < end; row++) {
         __global const STORED(IN) *dy = XPU_CPTR(STORED(IN), p.input) + row * n;
@@ -151,25 +153,26 @@ ROW_GROUP_KERNEL void softmax_backward_rows(softmax_params p) {
 /* Columns: one work-item per column; adjacent columns are contiguous in memory. Dimension 1 of the range is
  * outer; with FLAT (short inner), dimension 0 is both. */
 #ifdef FLAT
-#define COLUMN                                                                                       \
-    const ulong column = get_global_id(0);                                                           \
-    if (column >= (ulong)p.columns) return;                                                          \
+#define COLUMN                                                                                               \
+    const ulong column = get_global_id(0);                                                                   \
+    if (column >= (ulong)p.columns) return;                                                                  \
     const ulong outer = column / p.inner, inner = column - outer * p.inner;
 #else
-#define COLUMN                                                                                       \
-    const ulong outer = XPU_GROUP(1), inner = get_global_id(0);                                      \
+#define COLUMN                                                                                               \
+    const ulong outer = XPU_GROUP(1), inner = get_global_id(0);                                              \
     if (inner >= (ulong)p.inner) return;
 #endif
-#define COLUMN_EACH(i, BODY)                                                                         \
+#define COLUMN_EACH(i, BODY)                                                                                 \
     for (ulong k_ = 0, i = 0; k_ < p.length; k_++, i += p.inner) { BODY }
 /* sum += TERM for each element, in partial sums that bound the rounding error of long columns. */
 #define COLUMN_SUM(i, TERM_)                                                                                 \
     {                                                                                                        \
         ACC part_ = 0;                                                                                       \
-        COLUMN_EACH(i, part_ += TERM_; if ((k_ & 63) == 63) {                                                \
-            sum += part_;                                                                                    \
-            part_ = 0;                                                                                       \
-        })                                                                                                   \
+        COLUMN_EACH(                                                                                         \
+            i, part_ += TERM_; if ((k_ & 63) == 63) {                                                        \
+                sum += part_;                                                                                \
+                part_ = 0;                                                                                   \
+            })                                                                                               \
         sum += part_;                                                                                        \
     }
 
@@ -227,7 +230,7 @@ __kernel void softmax_backward_columns(softmax_params p) {
         if ((LANE & (XPU_WARP - 1)) < width) scratch[LANE / XPU_WARP * width + c] = v;                       \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
         v = scratch[c];                                                                                      \
-        for (uint w = 1; w < ROW_GROUP_WARPS; w++) v = combine(v, scratch[w * width + c]);                        \
+        for (uint w = 1; w < ROW_GROUP_WARPS; w++) v = combine(v, scratch[w * width + c]);                   \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
         return v;                                                                                            \
     }
@@ -275,7 +278,7 @@ TILE_TREE(tile_max, fmax)
 #define TILE_BLOCK(first_, count, ...)                                                                       \
     _Pragma("unroll") for (uint n = 0; n < count; n++) {                                                     \
         const ulong k = (first_) + n * depth, i = k * inner;                                                 \
-        __VA_ARGS__                                                                                              \
+        __VA_ARGS__                                                                                          \
     }
 #define TILE_EACH(...)                                                                                       \
     for (ulong k_ = from; k_ < to; k_ += AHEAD * depth) { __VA_ARGS__ }
@@ -285,8 +288,7 @@ TILE_TREE(tile_max, fmax)
 
 #ifdef BUILD_softmax_tiles
 TILE_KERNEL void softmax_tiles(softmax_params p) {
-    TILE TILE_MASK TILE_POINTERS(x, y)
-    ACC v[REGISTERS], largest = LOWEST, sum = 0;
+    TILE TILE_MASK TILE_POINTERS(x, y) ACC v[REGISTERS], largest = LOWEST, sum = 0;
     TILE_BLOCK(from, REGISTERS, v[n] = k < to ? INPUT(i) : LOWEST; largest = fmax(largest, v[n]);)
     largest = TILE_MAX(largest);
 #ifdef LOG
@@ -307,15 +309,12 @@ TILE_KERNEL void softmax_tiles(softmax_params p) {
 
 #ifdef BUILD_softmax_parts
 TILE_KERNEL void softmax_parts(softmax_params p) {
-    TILE TILE_MASK
-    __global const STORED(IN) *x = XPU_CPTR(STORED(IN), p.input) + start;
+    TILE TILE_MASK __global const STORED(IN) *x = XPU_CPTR(STORED(IN), p.input) + start;
     ACC largest = LOWEST, sum = 0;
-    TILE_EACH(
-        ACC v[AHEAD], most = largest;
-        TILE_BLOCK(k_, AHEAD, v[n] = k < to ? INPUT(i) : LOWEST; most = fmax(most, v[n]);)
-        sum = FOR_MAXIMUM(sum, largest, most);
-        largest = most;
-        TILE_BLOCK(k_, AHEAD, sum += v[n] == LOWEST ? 0 : EXP(v[n] - largest);))
+    TILE_EACH(ACC v[AHEAD], most = largest;
+              TILE_BLOCK(k_, AHEAD, v[n] = k < to ? INPUT(i) : LOWEST; most = fmax(most, v[n]);) sum =
+                  FOR_MAXIMUM(sum, largest, most);
+              largest = most; TILE_BLOCK(k_, AHEAD, sum += v[n] == LOWEST ? 0 : EXP(v[n] - largest);))
     const ACC most = TILE_MAX(largest);
     sum = TILE_SUM(FOR_MAXIMUM(sum, largest, most));
     if (row == 0) {
@@ -328,8 +327,7 @@ TILE_KERNEL void softmax_parts(softmax_params p) {
 
 #ifdef BUILD_softmax_finish
 TILE_KERNEL void softmax_finish(softmax_params p) {
-    TILE TILE_MASK TILE_POINTERS(x, y)
-    ACC largest = LOWEST, sum = 0;
+    TILE TILE_MASK TILE_POINTERS(x, y) ACC largest = LOWEST, sum = 0;
     if (row < depth)
         for (uint q = row; q < p.chunks; q += depth) {
             __global const ACC *part = PART(q);
@@ -354,8 +352,7 @@ TILE_KERNEL void softmax_finish(softmax_params p) {
 
 #ifdef BUILD_softmax_backward_tiles
 TILE_KERNEL void softmax_backward_tiles(softmax_params p) {
-    TILE TILE_MASK TILE_POINTERS(dy, dx) TILE_OUTPUT
-    ACC g[REGISTERS], sum = 0;
+    TILE TILE_MASK TILE_POINTERS(dy, dx) TILE_OUTPUT ACC g[REGISTERS], sum = 0;
 #ifdef LOG
     TILE_BLOCK(from, REGISTERS, g[n] = k < to ? MASK(i, GRADIENT(i)) : 0; sum += g[n];)
     sum = TILE_SUM(sum);
@@ -372,8 +369,7 @@ TILE_KERNEL void softmax_backward_tiles(softmax_params p) {
 
 #ifdef BUILD_softmax_backward_parts
 TILE_KERNEL void softmax_backward_parts(softmax_params p) {
-    TILE TILE_MASK
-    __global const STORED(IN) *dy = XPU_CPTR(STORED(IN), p.input) + start;
+    TILE TILE_MASK __global const STORED(IN) *dy = XPU_CPTR(STORED(IN), p.input) + start;
     TILE_OUTPUT
     ACC sum = 0;
     TILE_EACH(TILE_BLOCK(k_, AHEAD, sum += k < to ? MASK(i, TERM(i)) : 0;))
@@ -384,8 +380,7 @@ TILE_KERNEL void softmax_backward_parts(softmax_params p) {
 
 #ifdef BUILD_softmax_backward_finish
 TILE_KERNEL void softmax_backward_finish(softmax_params p) {
-    TILE TILE_MASK TILE_POINTERS(dy, dx) TILE_OUTPUT
-    ACC sum = 0;
+    TILE TILE_MASK TILE_POINTERS(dy, dx) TILE_OUTPUT ACC sum = 0;
     if (row < depth)
         for (uint q = row; q < p.chunks; q += depth) sum += PART(q)[1];
     sum = TILE_SUM(sum);

@@ -101,5 +101,8 @@ __kernel void sort_store(sort_params p) {
     ulong from = row * (ulong)p.length + (ulong)(p.first + k);
     STORE(T, XPU_PTR(STORED(T), p.values) + row_offset(&p.walk, row, 1), k * p.walk.along[1],
           LOAD(T, XPU_CPTR(STORED(T), p.keys[0]), from));
-    XPU_PTR(long, p.indices)[row_offset(&p.walk, row, 2) + k * p.walk.along[2]] = XPU_CPTR(int, p.positions[0])[from];
+    // clang-format off
+    XPU_PTR(long, p.indices)
+        [row_offset(&p.walk, row, 2) + k * p.walk.along[2]] = XPU_CPTR(int, p.positions[0])[from];
+    // clang-format on
 }

@@ -12,7 +12,8 @@
 #ifdef WIDE
 #define PLACE(rows)                                                                                          \
     const long lanes = get_local_size(0), blocks = (p.width + lanes - 1) / lanes;                            \
-    const long row = XPU_GROUP(0) / blocks, column = (XPU_GROUP(0) - row * blocks) * lanes + get_local_id(0); \
+    const long row = XPU_GROUP(0) / blocks,                                                                  \
+               column = (XPU_GROUP(0) - row * blocks) * lanes + get_local_id(0);                             \
     if (column >= p.width) return;
 #else
 #define PLACE(rows)                                                                                          \
@@ -76,7 +77,8 @@ __kernel void sparse_reduce(struct sparse_reduce_params p) {
     long k = starts[row];
     const long end = row + 1 < p.segments ? starts[row + 1] : p.count;
     computed sum = LOAD(T, values, (positions ? positions[k] : k) * p.width + column);
-    for (k++; k < end; k++) sum = combine(sum, LOAD(T, values, (positions ? positions[k] : k) * p.width + column));
+    for (k++; k < end; k++)
+        sum = combine(sum, LOAD(T, values, (positions ? positions[k] : k) * p.width + column));
     STORE(T, XPU_PTR(STORED(T), p.out), row * p.width + column, sum);
 }
 #endif
@@ -86,7 +88,8 @@ __kernel void sparse_reduce(struct sparse_reduce_params p) {
 
 __kernel void sparse_product(struct sparse_product_params p) {
     PLACE(p.rows)
-    __global const STORED(I) *starts = XPU_CPTR(STORED(I), p.starts), *columns = XPU_CPTR(STORED(I), p.columns);
+    __global const STORED(I) *starts = XPU_CPTR(STORED(I), p.starts),
+                             *columns = XPU_CPTR(STORED(I), p.columns);
     __global const long *positions = XPU_CPTR(long, p.positions);
     acc_t sum = (acc_t)0;
     const long end = starts[row + 1];

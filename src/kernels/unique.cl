@@ -39,7 +39,8 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void unique_tiles(un
     __local int positions[TILE];
     const long start = (long)XPU_GROUP(0) * TILE;
     const int item = get_local_id(0);
-    for (int k = item; k < TILE; k += LOCAL) positions[k] = (int)(start + k < p.rows ? start + k : INT_MAX - TILE + k);
+    for (int k = item; k < TILE; k += LOCAL)
+        positions[k] = (int)(start + k < p.rows ? start + k : INT_MAX - TILE + k);
     for (int size = 2; size <= TILE; size *= 2)
         for (int step = size / 2; step > 0; step /= 2) {
             barrier(CLK_LOCAL_MEM_FENCE);
@@ -57,7 +58,8 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void unique_tiles(un
 }
 
 /* Number of the `n` sorted rows that are less than row `r`, or less than or equal if `and_equal`. */
-static inline long rank_of(const unique_params *p, __global const int *positions, long n, int r, bool and_equal) {
+static inline long rank_of(const unique_params *p, __global const int *positions, long n, int r,
+                           bool and_equal) {
     long low = 0, high = n;
     while (low < high) {
         const long middle = (low + high) / 2;
@@ -73,7 +75,8 @@ __kernel void unique_merge(unique_params p) {
     const long at = get_global_id(0);
     if (at >= p.rows) return;
     __global const int *positions = XPU_CPTR(int, p.positions[0]);
-    const long left = at / (2 * p.run) * (2 * p.run), right = left + p.run, end = min(right + (long)p.run, (long)p.rows);
+    const long left = at / (2 * p.run) * (2 * p.run), right = left + p.run,
+               end = min(right + (long)p.run, (long)p.rows);
     const int r = positions[at];
     long to = at;
     if (right < p.rows)

@@ -1,7 +1,8 @@
 /* Attention: S = scale Q K^T + bias, P = softmax(S), O = dropout(P) V, and its gradients
  *
  *     dV = dropout(P)^T dO;  dP = dropout(dO V^T);  delta = sum(dO * O);  dS = P (dP - delta)
- *     dQ = scale dS K;  dK = scale dS^T Q;  dbias = dS, summed over the dimensions in which the bias is broadcast
+ *     dQ = scale dS K;  dK = scale dS^T Q;
+ *     dbias = dS, summed over the dimensions in which the bias is broadcast
  *
  * Algorithm: online softmax over tiles of 64 x 64 scores, which never reach global memory (FlashAttention).
  * Portable:
@@ -32,28 +33,28 @@
 
 /* sum[i][j] += over the 64 rows of `weights` [row of X][row of the result] times X(row, column), of which
  * there are 16 * WIDTH columns. Column lx + 16 j is sum[i][j]'s. */
-#define ACCUMULATE(sum, WIDTH, X)                                                                             \
-    do {                                                                                                      \
-        const int thread = (int)(get_local_id(1) * LX + get_local_id(0));                                     \
-        for (int r0_ = 0; r0_ < TILE; r0_ += 16) {                                                            \
-            for (int e_ = thread; e_ < 16 * 16 * (WIDTH); e_ += THREADS)                                      \
-                rows[e_ / (16 * (WIDTH))][e_ % (16 * (WIDTH))] =                                              \
-                    X(r0_ + e_ / (16 * (WIDTH)), e_ % (16 * (WIDTH)));                                        \
-            barrier(CLK_LOCAL_MEM_FENCE);                                                                     \
-            for (int r_ = 0; r_ < 16; r_++) {                                                                 \
-                float x_[SIDE];                                                                               \
-                for (int i_ = 0; i_ < SIDE; i_++) x_[i_] = weights[r0_ + r_][PLACE(get_local_id(1), i_)];     \
-                for (int j_ = 0; j_ < (WIDTH); j_++) {                                                        \
-                    const float y_ = rows[r_][get_local_id(0) + 16 * j_];                                     \
-                    for (int i_ = 0; i_ < SIDE; i_++) sum[i_][j_] = fma(x_[i_], y_, sum[i_][j_]);             \
-                }                                                                                             \
-            }                                                                                                 \
-            barrier(CLK_LOCAL_MEM_FENCE);                                                                     \
-        }                                                                                                     \
+#define ACCUMULATE(sum, WIDTH, X)                                                                            \
+    do {                                                                                                     \
+        const int thread = (int)(get_local_id(1) * LX + get_local_id(0));                                    \
+        for (int r0_ = 0; r0_ < TILE; r0_ += 16) {                                                           \
+            for (int e_ = thread; e_ < 16 * 16 * (WIDTH); e_ += THREADS)                                     \
+                rows[e_ / (16 * (WIDTH))][e_ % (16 * (WIDTH))] =                                             \
+                    X(r0_ + e_ / (16 * (WIDTH)), e_ % (16 * (WIDTH)));                                       \
+            barrier(CLK_LOCAL_MEM_FENCE);                                                                    \
+            for (int r_ = 0; r_ < 16; r_++) {                                                                \
+                float x_[SIDE];                                                                              \
+                for (int i_ = 0; i_ < SIDE; i_++) x_[i_] = weights[r0_ + r_][PLACE(get_local_id(1), i_)];    \
+                for (int j_ = 0; j_ < (WIDTH); j_++) {                                                       \
+                    const float y_ = rows[r_][get_local_id(0) + 16 * j_];                                    \
+                    for (int i_ = 0; i_ < SIDE; i_++) sum[i_][j_] = fma(x_[i_], y_, sum[i_][j_]);            \
+                }                                                                                            \
+            }                                                                                                \
+            barrier(CLK_LOCAL_MEM_FENCE);                                                                    \
+        }                                                                                                    \
     } while (0)
 
-#define CLEAR(sum, WIDTH)                                                                                     \
-    for (int i = 0; i < SIDE; i++)                                                                            \
+#define CLEAR(sum, WIDTH)                                                                                    \
+    for (int i = 0; i < SIDE; i++)                                                                           \
         for (int j = 0; j < (WIDTH); j++) sum[i][j] = 0
 
 #define WIDER (DEPTH > VALUE_DEPTH ? DEPTH : VALUE_DEPTH)
@@ -63,7 +64,8 @@
 #define QUERY(row, i) (q0 + (row) < p.queries && (i) < p.depth ? AT(p.query, b, h, q0 + (row), i) : 0.0f)
 #define KEY(row, i) (k0 + (row) < p.keys && (i) < p.depth ? AT(p.key, b, kh, k0 + (row), i) : 0.0f)
 #define VALUE(row, i) (k0 + (row) < p.keys && (i) < p.value_depth ? AT(p.value, b, kh, k0 + (row), i) : 0.0f)
-#define GRAD_OUT(row, i) (q0 + (row) < p.queries && (i) < p.value_depth ? AT(p.grad_out, b, h, q0 + (row), i) : 0.0f)
+#define GRAD_OUT(row, i)                                                                                     \
+    (q0 + (row) < p.queries && (i) < p.value_depth ? AT(p.grad_out, b, h, q0 + (row), i) : 0.0f)
 /* Of a group's part of the head, which begins at `part` in keys and queries, at `value_part` in values. */
 #define QUERY_PART(row, i) QUERY(row, part + (i))
 #define KEY_PART(row, i) KEY(row, part + (i))
@@ -92,13 +94,15 @@ static inline void over_row(float v[SIDE], __local float (*shared)[17], bool lar
 }
 
 KERNEL attention_forward(const attention_params GIVEN) {
-    __local float local_tile_a[TILE_K][PITCH], local_tile_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][VALUE_DEPTH];
+    __local float local_tile_a[TILE_K][PITCH], local_tile_b[TILE_K][PITCH], weights[TILE][PITCH],
+        rows[16][VALUE_DEPTH];
     __local float shared[TILE][17];
     const long blocks = (GIVEN.queries + TILE - 1) / TILE;
     long g = XPU_GROUP(0);
     const long q0 = g % blocks * TILE;
     g /= blocks;
-    const long h = g % GIVEN.heads, b = g / GIVEN.heads % GIVEN.batch, kh = h / (GIVEN.heads / GIVEN.key_heads);
+    const long h = g % GIVEN.heads, b = g / GIVEN.heads % GIVEN.batch,
+               kh = h / (GIVEN.heads / GIVEN.key_heads);
     const int value_part = (int)(g / GIVEN.heads / GIVEN.batch) * VALUE_DEPTH;
     SEQUENCE(b)
     if (BANDED && q0 >= p.queries) return;
@@ -137,7 +141,8 @@ KERNEL attention_forward(const attention_params GIVEN) {
         for (int i = 0; i < SIDE; i++) {
             sum[i] += part[i];
             for (int j = 0; j < SIDE; j++)
-                weights[PLACE(x, j)][PLACE(y, i)] = s[i][j] * kept(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j));
+                weights[PLACE(x, j)][PLACE(y, i)] =
+                    s[i][j] * kept(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j));
         }
         /* ACCUMULATE's first barrier comes before `weights` is read. */
         ACCUMULATE(out, VALUE_DEPTH / 16, VALUE_PART);
@@ -186,7 +191,8 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_delta(co
     if (BANDED && query >= p.queries) return;
     const int x = (int)get_local_id(0);
     float sum = 0;
-    for (int i = x; i < p.value_depth; i += 64) sum += AT(p.grad_out, b, h, query, i) * AT(p.out, b, h, query, i);
+    for (int i = x; i < p.value_depth; i += 64)
+        sum += AT(p.grad_out, b, h, query, i) * AT(p.out, b, h, query, i);
     sums[x] = sum;
     for (int other = 32; other > 0; other /= 2) {
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -196,12 +202,14 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void attention_delta(co
 }
 
 KERNEL attention_grad_query(const attention_params GIVEN) {
-    __local float local_tile_a[TILE_K][PITCH], local_tile_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][DEPTH];
+    __local float local_tile_a[TILE_K][PITCH], local_tile_b[TILE_K][PITCH], weights[TILE][PITCH],
+        rows[16][DEPTH];
     const long blocks = (GIVEN.queries + TILE - 1) / TILE;
     long g = XPU_GROUP(0);
     const long q0 = g % blocks * TILE;
     g /= blocks;
-    const long h = g % GIVEN.heads, b = g / GIVEN.heads % GIVEN.batch, kh = h / (GIVEN.heads / GIVEN.key_heads);
+    const long h = g % GIVEN.heads, b = g / GIVEN.heads % GIVEN.batch,
+               kh = h / (GIVEN.heads / GIVEN.key_heads);
     const int part = (int)(g / GIVEN.heads / GIVEN.batch) * DEPTH;
     SEQUENCE(b)
     if (BANDED && q0 >= p.queries) return;
@@ -215,7 +223,8 @@ KERNEL attention_grad_query(const attention_params GIVEN) {
         BOTH_PRODUCTS(s, grad, QUERY, KEY_COLUMN, GRAD_OUT, VALUE_COLUMN);
         for (int i = 0; i < SIDE; i++)
             for (int j = 0; j < SIDE; j++) {
-                grad_score(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j), s[i][j], grad[i][j], &weight, &s[i][j]);
+                grad_score(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j), s[i][j], grad[i][j], &weight,
+                           &s[i][j]);
                 weights[PLACE(x, j)][PLACE(y, i)] = s[i][j];
             }
         ACCUMULATE(sum, DEPTH / 16, KEY_PART);
@@ -229,13 +238,15 @@ KERNEL attention_grad_query(const attention_params GIVEN) {
 }
 
 KERNEL attention_grad_key_value(const attention_params GIVEN) {
-    __local float local_tile_a[TILE_K][PITCH], local_tile_b[TILE_K][PITCH], weights[TILE][PITCH], rows[16][WIDER];
+    __local float local_tile_a[TILE_K][PITCH], local_tile_b[TILE_K][PITCH], weights[TILE][PITCH],
+        rows[16][WIDER];
     const long blocks = (GIVEN.keys + TILE - 1) / TILE, share = GIVEN.heads / GIVEN.key_heads;
     long g = XPU_GROUP(0);
     const long k0 = g % blocks * TILE;
     g /= blocks;
     const long kh = g % GIVEN.key_heads, b = g / GIVEN.key_heads % GIVEN.batch;
-    const int number = (int)(g / GIVEN.key_heads / GIVEN.batch), part = number * DEPTH, value_part = number * VALUE_DEPTH;
+    const int number = (int)(g / GIVEN.key_heads / GIVEN.batch), part = number * DEPTH,
+              value_part = number * VALUE_DEPTH;
     SEQUENCE(b)
     if (BANDED && k0 >= p.keys) return;
     const int x = (int)get_local_id(0), y = (int)get_local_id(1);
@@ -249,7 +260,8 @@ KERNEL attention_grad_key_value(const attention_params GIVEN) {
             BOTH_PRODUCTS(s, grad, KEY, QUERY_COLUMN, VALUE, GRAD_OUT_COLUMN);
             for (int i = 0; i < SIDE; i++)
                 for (int j = 0; j < SIDE; j++) {
-                    grad_score(&p, b, h, q0 + PLACE(x, j), k0 + PLACE(y, i), s[i][j], grad[i][j], &weight, &s[i][j]);
+                    grad_score(&p, b, h, q0 + PLACE(x, j), k0 + PLACE(y, i), s[i][j], grad[i][j], &weight,
+                               &s[i][j]);
                     weights[PLACE(x, j)][PLACE(y, i)] = weight;
                 }
             ACCUMULATE(value_sum, VALUE_DEPTH / 16, GRAD_OUT_PART);
@@ -291,7 +303,8 @@ KERNEL attention_grad_bias(const attention_params p) {
     /* The tiles of scores that are summed, the keys' fastest. */
     const long key_blocks = over_keys ? (p.keys + TILE - 1) / TILE : 1;
     const long query_blocks = over_queries ? (p.queries + TILE - 1) / TILE : 1;
-    const long heads = p.heads / p.bias_size[1], tiles = p.batch / p.bias_size[0] * heads * query_blocks * key_blocks;
+    const long heads = p.heads / p.bias_size[1],
+               tiles = p.batch / p.bias_size[0] * heads * query_blocks * key_blocks;
     float sum[SIDE][SIDE];
     CLEAR(sum, SIDE);
     for (long t = slice * p.slice; t < min(tiles, (slice + 1) * p.slice); t++) {
@@ -303,7 +316,8 @@ KERNEL attention_grad_bias(const attention_params p) {
         BOTH_PRODUCTS(s, grad, QUERY, KEY_COLUMN, GRAD_OUT, VALUE_COLUMN);
         for (int i = 0; i < SIDE; i++)
             for (int j = 0; j < SIDE; j++) {
-                grad_score(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j), s[i][j], grad[i][j], &weight, &grad_s);
+                grad_score(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j), s[i][j], grad[i][j], &weight,
+                           &grad_s);
                 sum[i][j] += grad_s;
             }
     }

@@ -17,7 +17,8 @@
 #endif
 #define WIDER (DEPTH > VALUE_DEPTH ? DEPTH : VALUE_DEPTH)
 #define HOST_KEYS (WIDER <= 128 ? 64 : 32)
-#define HEAD(m, b, h, row) ((m).data) + sizeof(STORED(T)) * ((b) * (m).stride[0] + (h) * (m).stride[1] + (row) * (m).stride[2])
+#define HEAD(m, b, h, row)                                                                                   \
+    ((m).data) + sizeof(STORED(T)) * ((b) * (m).stride[0] + (h) * (m).stride[1] + (row) * (m).stride[2])
 #define PANEL(n, k, room) (panel + (n) * (room) + (k) * 16) /* n: a multiple of 16 */
 
 static inline float16 load16_b8(__global const s_b8 *from) { return convert_float16(vload16(0, from)); }
@@ -37,7 +38,7 @@ static inline float total(float16 v) {
 
 #ifdef BIAS_T
 /* Scores with the bias of `count` keys; `step` elements between those of two keys. */
-static inline float16 biased(float16 s, __global const STORED(BIAS_T) * from, long step, int count) {
+static inline float16 biased(float16 s, __global const STORED(BIAS_T) *from, long step, int count) {
     float16 v;
     if (step == 1 && count >= 16) {
         v = XPU_CAT(load16_, BIAS_T)(from);
@@ -60,42 +61,45 @@ static inline float16 biased(float16 s, __global const STORED(BIAS_T) * from, lo
 #define ACROSS (FIT(8) ? 8 : FIT(4) ? 4 : FIT(2) ? 2 : 1)
 
 /* scores[row][key] = left . key of `keys` keys that are `step` elements apart. */
-static inline void direct_scores(__local float *scores, __local const float *left, __global const STORED(T) * from,
-                                 long step, int keys) {
+static inline void direct_scores(__local float *scores, __local const float *left,
+                                 __global const STORED(T) *from, long step, int keys) {
     for (int n = 0; n < keys; n++, from += step) {
         float16 s[ROWS];
-        _Pragma("unroll") for (int i = 0; i < ROWS; i++) s[i] = 0;
+        _Pragma("unroll") for (int i = 0; i < ROWS; i++)
+            s[i] = 0;
         _Pragma("unroll") for (int k = 0; k < DEPTH; k += 16) {
             const float16 right = LOAD16(from + k);
             _Pragma("unroll") for (int i = 0; i < ROWS; i++)
                 s[i] = fma(vload16(0, left + i * DEPTH + k), right, s[i]);
         }
-        _Pragma("unroll") for (int i = 0; i < ROWS; i++) scores[i * HOST_KEYS + n] = total(s[i]);
+        _Pragma("unroll") for (int i = 0; i < ROWS; i++)
+            scores[i * HOST_KEYS + n] = total(s[i]);
     }
 }
 
 /* out[row] = out[row] * alpha[row], or 0 where `begin`, + scores[row] . values. */
-static inline void direct_values(__local float *out, __local const float *scores, const float *alpha, bool begin,
-                                 __global const STORED(T) * from, long step, int keys) {
+static inline void direct_values(__local float *out, __local const float *scores, const float *alpha,
+                                 bool begin, __global const STORED(T) *from, long step, int keys) {
     for (int n = 0; n < VALUE_DEPTH; n += 16 * ACROSS) {
         float16 o[ROWS][ACROSS];
-        _Pragma("unroll") for (int i = 0; i < ROWS; i++)
-            _Pragma("unroll") for (int c = 0; c < ACROSS; c++)
+        _Pragma("unroll") for (int i = 0; i < ROWS; i++) _Pragma("unroll")
+            for (int c = 0; c < ACROSS; c++)
                 o[i][c] = begin ? 0 : vload16(c, out + i * VALUE_DEPTH + n) * alpha[i];
         __global const STORED(T) *value = from + n;
-        for (int k = 0; k < keys; k++, value += step)
-            _Pragma("unroll") for (int c = 0; c < ACROSS; c++) {
+        for (int k = 0; k < keys; k++, value += step) _Pragma("unroll")
+            for (int c = 0; c < ACROSS; c++) {
                 const float16 right = LOAD16(value + c * 16);
                 _Pragma("unroll") for (int i = 0; i < ROWS; i++)
                     o[i][c] = fma((float16)scores[i * HOST_KEYS + k], right, o[i][c]);
             }
-        _Pragma("unroll") for (int i = 0; i < ROWS; i++)
-            _Pragma("unroll") for (int c = 0; c < ACROSS; c++) vstore16(o[i][c], c, out + i * VALUE_DEPTH + n);
+        _Pragma("unroll") for (int i = 0; i < ROWS; i++) _Pragma("unroll")
+            for (int c = 0; c < ACROSS; c++) vstore16(o[i][c], c, out + i * VALUE_DEPTH + n);
     }
 }
 #endif
 
-XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void attention_host(const attention_params p) {
+XPU_NO_VECTORIZE
+__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void attention_host(const attention_params p) {
     __local float left[HOST_BAND * DEPTH] __attribute__((aligned(64)));
 #if !DIRECT
     __local float panel[HOST_KEYS * WIDER] __attribute__((aligned(64)));
@@ -103,7 +107,8 @@ XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void at
     __local float scores[HOST_BAND * HOST_KEYS] __attribute__((aligned(64)));
     __local float out[HOST_BAND * VALUE_DEPTH] __attribute__((aligned(64)));
     float row_max[HOST_BAND], sum[HOST_BAND], alpha[HOST_BAND];
-    const long all_rows = p.queries * p.packed, bands = (all_rows + p.slice - 1) / p.slice, sets = p.heads / p.packed;
+    const long all_rows = p.queries * p.packed, bands = (all_rows + p.slice - 1) / p.slice,
+               sets = p.heads / p.packed;
     const long g = XPU_GROUP(0), r0 = g % bands * p.slice, set = g / bands % sets, b = g / bands / sets;
     const long kh = set * p.packed / (p.heads / p.key_heads);
     const int rows = (int)min(all_rows - r0, p.slice);
@@ -119,15 +124,16 @@ XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void at
         sum[m] = 0;
     }
 
-    const long last = r0 / p.queries == (r0 + rows - 1) / p.queries ? (r0 + rows - 1) % p.queries : p.queries - 1;
+    const long last =
+        r0 / p.queries == (r0 + rows - 1) / p.queries ? (r0 + rows - 1) % p.queries : p.queries - 1;
     const long k_end = p.causal ? min(p.keys, last + 1) : p.keys;
     for (long k0 = 0; k0 < k_end; k0 += HOST_KEYS) {
         const int keys = (int)min(k_end - k0, (long)HOST_KEYS);
 #if DIRECT
         direct_scores(scores, left, XPU_CPTR(STORED(T), HEAD(p.key, b, kh, k0)), p.key.stride[2], keys);
 #else
-        host_pack_panel(panel, DEPTH, XPU_CPTR(STORED(T), HEAD(p.key, b, kh, k0)), p.key.stride[3], p.key.stride[2],
-                  p.key.stride[3] == 1, p.depth, keys);
+        host_pack_panel(panel, DEPTH, XPU_CPTR(STORED(T), HEAD(p.key, b, kh, k0)), p.key.stride[3],
+                        p.key.stride[2], p.key.stride[3] == 1, p.depth, keys);
         for (int m = 0; m < rows; m += ROWS)
             for (int n = 0; n < keys; n += 16) {
                 float16 s[ROWS];
@@ -138,10 +144,11 @@ XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void at
                 }
                 for (int k = 0; k < p.depth; k++) {
                     const float16 right = vload16(0, PANEL(n, k, DEPTH));
-                    _Pragma("unroll") for (int i = 0; i < ROWS; i++) s[i] = fma((float16)a[i][k], right, s[i]);
+                    _Pragma("unroll") for (int i = 0; i < ROWS; i++)
+                        s[i] = fma((float16)a[i][k], right, s[i]);
                 }
-                _Pragma("unroll") for (int i = 0; i < ROWS; i++) if (m + i < rows)
-                    vstore16(s[i], 0, scores + (m + i) * HOST_KEYS + n);
+                _Pragma("unroll") for (int i = 0; i < ROWS; i++)
+                    if (m + i < rows) vstore16(s[i], 0, scores + (m + i) * HOST_KEYS + n);
             }
 #endif
 
@@ -156,13 +163,14 @@ XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void at
                 const attention_matrix *from = &p.bias;
                 v = biased(v,
                            XPU_CPTR(STORED(BIAS_T), from->data) + b * from->stride[0] +
-                               (set * p.packed + row / p.queries) * from->stride[1] + query * from->stride[2] +
-                               (k0 + n) * from->stride[3],
+                               (set * p.packed + row / p.queries) * from->stride[1] +
+                               query * from->stride[2] + (k0 + n) * from->stride[3],
                            from->stride[3], keys - n);
 #endif
                 if (n + 16 > seen)
                     v = select((float16)-INFINITY, v,
-                               (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) < (int16)(int)(seen - n));
+                               (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) <
+                                   (int16)(int)(seen - n));
                 vstore16(v, 0, s + n);
                 most = fmax(most, v);
             }
@@ -180,11 +188,11 @@ XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void at
         }
 
 #if DIRECT
-        direct_values(out, scores, alpha, k0 == 0, XPU_CPTR(STORED(T), HEAD(p.value, b, kh, k0)), p.value.stride[2],
-                      keys);
+        direct_values(out, scores, alpha, k0 == 0, XPU_CPTR(STORED(T), HEAD(p.value, b, kh, k0)),
+                      p.value.stride[2], keys);
 #else
         host_pack_panel(panel, HOST_KEYS, XPU_CPTR(STORED(T), HEAD(p.value, b, kh, k0)), p.value.stride[2],
-                  p.value.stride[3], false, keys, p.value_depth);
+                        p.value.stride[3], false, keys, p.value_depth);
         for (int m = 0; m < rows; m += ROWS)
             for (int n = 0; n < VALUE_DEPTH; n += 16) {
                 float16 o[ROWS];
@@ -196,10 +204,11 @@ XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void at
                 }
                 for (int k = 0; k < keys; k++) {
                     const float16 right = vload16(0, PANEL(n, k, HOST_KEYS));
-                    _Pragma("unroll") for (int i = 0; i < ROWS; i++) o[i] = fma((float16)a[i][k], right, o[i]);
+                    _Pragma("unroll") for (int i = 0; i < ROWS; i++)
+                        o[i] = fma((float16)a[i][k], right, o[i]);
                 }
-                _Pragma("unroll") for (int i = 0; i < ROWS; i++) if (m + i < rows)
-                    vstore16(o[i], 0, out + (m + i) * VALUE_DEPTH + n);
+                _Pragma("unroll") for (int i = 0; i < ROWS; i++)
+                    if (m + i < rows) vstore16(o[i], 0, out + (m + i) * VALUE_DEPTH + n);
             }
 #endif
     }
@@ -213,10 +222,13 @@ XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void at
             for (; i + 16 <= p.value_depth; i += 16)
                 STORE16(vload16(0, out + m * VALUE_DEPTH + i) * scale, to + i);
         for (; i < p.value_depth; i++)
-            STORE(T, to, i * p.out.stride[3], (COMPUTED(T))(k_end > 0 ? out[m * VALUE_DEPTH + i] * scale : 0.0f));
+            STORE(T, to, i * p.out.stride[3],
+                  (COMPUTED(T))(k_end > 0 ? out[m * VALUE_DEPTH + i] * scale : 0.0f));
+        // clang-format off
         if (p.logsumexp.data)
             XPU_PTR(float, p.logsumexp.data)
-            [b * p.logsumexp.stride[0] + h * p.logsumexp.stride[1] + query * p.logsumexp.stride[2]] =
-                row_max[m] + log(sum[m]);
+                [b * p.logsumexp.stride[0] + h * p.logsumexp.stride[1] + query * p.logsumexp.stride[2]] =
+                    row_max[m] + log(sum[m]);
+        // clang-format on
     }
 }

@@ -30,45 +30,47 @@
 
 #define THREADS (SUBGROUPS * MATRIX_SUBGROUP_SIZE)
 #define TILE ((SHARED ? 1 : SUBGROUPS) * 16 * BLOCKS)
-#define GROUP_STEP ((SHARED ? SUBGROUPS : 1) * STEP) /* rows of the other side that a group brings at a time */
+/* rows of the other side that a group brings at a time */
+#define GROUP_STEP ((SHARED ? SUBGROUPS : 1) * STEP)
 #define KERNEL MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
 
 #define PIECES (DEPTH / VECTOR_ELEMENTS)
 #define VALUE_VECTORS (VALUE_DEPTH / VECTOR_ELEMENTS)
 #define ROW_BYTES (LOCAL_TILE_PITCH(PIECES) * 16)
 #define VALUE_ROW_BYTES (LOCAL_TILE_PITCH(VALUE_VECTORS) * 16)
-#define STAGE_BYTES (GROUP_STEP * (ROW_BYTES + VALUE_ROW_BYTES)) /* of keys and values, or queries and gradients */
+/* of keys and values, or queries and gradients */
+#define STAGE_BYTES (GROUP_STEP * (ROW_BYTES + VALUE_ROW_BYTES))
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 
 /* Brings `rows` rows of `vecs` into a tile: ADDRESS(row) of the first `left` of them, which have `depth`
  * numbers; zeros beyond. */
-#define PREFETCH(to, rows, vecs, left, depth, base, ADDRESS)                                                  \
-    UNROLL for (uint i_ = 0; i_ < ((rows) * (vecs) + THREADS - 1) / THREADS; i_++) {                  \
-        const uint e_ = get_local_id(0) + i_ * THREADS, row_ = e_ / (vecs), piece_ = e_ % (vecs);        \
-        if ((rows) * (vecs) % THREADS && e_ >= (rows) * (vecs)) break;                                   \
+#define PREFETCH(to, rows, vecs, left, depth, base, ADDRESS)                                                 \
+    UNROLL for (uint i_ = 0; i_ < ((rows) * (vecs) + THREADS - 1) / THREADS; i_++) {                         \
+        const uint e_ = get_local_id(0) + i_ * THREADS, row_ = e_ / (vecs), piece_ = e_ % (vecs);            \
+        if ((rows) * (vecs) % THREADS && e_ >= (rows) * (vecs)) break;                                       \
         const int valid_ =                                                                                   \
-            (int)row_ < (left) ? clamp(((depth) - (int)piece_ * VECTOR_ELEMENTS) * ELEMENT, 0, 16) : 0;                \
-        copy_vector_async((to) + swizzled_offset(row_, piece_, vecs), ADDRESS(row_) + piece_ * 16, base, valid_, \
-                         ALIGNED);                                                                           \
+            (int)row_ < (left) ? clamp(((depth) - (int)piece_ * VECTOR_ELEMENTS) * ELEMENT, 0, 16) : 0;      \
+        copy_vector_async((to) + swizzled_offset(row_, piece_, vecs), ADDRESS(row_) + piece_ * 16, base,     \
+                          valid_, ALIGNED);                                                                  \
     }
 
-/* The same of the work-group's TILE rows, of which each subgroup keeps its own in registers, as a left operand:
- * to[block][step along k]. */
-#define HOLD(to, vecs, left, depth, base, ADDRESS)                                                         \
+/* The same of the work-group's TILE rows, of which each subgroup keeps its own in registers, as a left
+ * operand: to[block][step along k]. */
+#define HOLD(to, vecs, left, depth, base, ADDRESS)                                                           \
     do {                                                                                                     \
-        PREFETCH(stages, TILE, vecs, left, depth, base, ADDRESS);                                             \
-        HOLD_ROWS(to, stages, vecs);                                                                       \
+        PREFETCH(stages, TILE, vecs, left, depth, base, ADDRESS);                                            \
+        HOLD_ROWS(to, stages, vecs);                                                                         \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
     } while (0)
 /* … when they are at `from`. */
-#define HOLD_ROWS(to, from, vecs)                                                                          \
+#define HOLD_ROWS(to, from, vecs)                                                                            \
     do {                                                                                                     \
-        commit_copies();                                                                                      \
-        WAIT_FOR_COPIES(0);                                                                                      \
+        commit_copies();                                                                                     \
+        WAIT_FOR_COPIES(0);                                                                                  \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
-        UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++)                                                     \
-            UNROLL for (uint k_ = 0; k_ < (vecs) * VECTOR_ELEMENTS / UNIT_K; k_++) to[i_][k_] =                 \
-                read_left(from, subgroup_row + i_ * 16, k_, vecs);                                             \
+        UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) UNROLL                                                   \
+            for (uint k_ = 0; k_ < (vecs) * VECTOR_ELEMENTS / UNIT_K; k_++)                                  \
+                to[i_][k_] = read_left(from, subgroup_row + i_ * 16, k_, vecs);                              \
     } while (0)
 
 static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long row) {
@@ -82,29 +84,30 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
     const xpu_addr first_key = start_of(&p.key, b, kh, 0), first_value = start_of(&p.value, b, kh, 0);
 #define KEY_ROW(row) (first_key + (next_ + row) * key_pitch)
 #define VALUE_ROW(row) (first_value + (next_ + row) * value_pitch)
-#define PREFETCH_KEYS(stage, from)                                                                              \
+#define PREFETCH_KEYS(stage, from)                                                                           \
     {                                                                                                        \
         const long next_ = from;                                                                             \
-        PREFETCH(stage, GROUP_STEP, PIECES, k_end - next_, p.depth, p.key.data, KEY_ROW);                             \
+        PREFETCH(stage, GROUP_STEP, PIECES, k_end - next_, p.depth, p.key.data, KEY_ROW);                    \
     }
-#define PREFETCH_VALUES(stage, from)                                                                            \
+#define PREFETCH_VALUES(stage, from)                                                                         \
     {                                                                                                        \
         const long next_ = from;                                                                             \
-        PREFETCH((stage) + GROUP_STEP * ROW_BYTES, GROUP_STEP, VALUE_VECTORS, k_end - next_, p.value_depth,      \
-              p.value.data, VALUE_ROW);                                                                      \
+        PREFETCH((stage) + GROUP_STEP * ROW_BYTES, GROUP_STEP, VALUE_VECTORS, k_end - next_, p.value_depth,  \
+                 p.value.data, VALUE_ROW);                                                                   \
     }
 
 /* Adds left (rows along k, in registers) times right^T, `columns` rows of a tile, to `sum`. */
-#define ADD_PRODUCT(sum, left, right, columns, depth, vecs)                                                \
-    UNROLL for (uint k_ = 0; k_ < (depth) / UNIT_K; k_++) {                                             \
-        split_left left_[BLOCKS];                                                                         \
-        UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) left_[i_] = make_split_left(left[i_][k_]);             \
-        UNROLL for (uint n_ = 0; n_ < (columns) / 16; n_++) {                                           \
-            const uint4 r_ = read_right(right, n_ * 16, k_, vecs);                                         \
-            const split_right u_ = make_split_right(r_.xy), v_ = make_split_right(r_.zw);                       \
-            UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) {                                               \
-                multiply_split(&sum[i_][n_ * 2], left_[i_], u_);                                          \
-                multiply_split(&sum[i_][n_ * 2 + 1], left_[i_], v_);                                      \
+#define ADD_PRODUCT(sum, left, right, columns, depth, vecs)                                                  \
+    UNROLL for (uint k_ = 0; k_ < (depth) / UNIT_K; k_++) {                                                  \
+        split_left left_[BLOCKS];                                                                            \
+        UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++)                                                          \
+            left_[i_] = make_split_left(left[i_][k_]);                                                       \
+        UNROLL for (uint n_ = 0; n_ < (columns) / 16; n_++) {                                                \
+            const uint4 r_ = read_right(right, n_ * 16, k_, vecs);                                           \
+            const split_right u_ = make_split_right(r_.xy), v_ = make_split_right(r_.zw);                    \
+            UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) {                                                    \
+                multiply_split(&sum[i_][n_ * 2], left_[i_], u_);                                             \
+                multiply_split(&sum[i_][n_ * 2 + 1], left_[i_], v_);                                         \
             }                                                                                                \
         }                                                                                                    \
     }
@@ -112,38 +115,38 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
 /* Adds `weights`, sums as they lie, times the rows of a tile. The units cut off what they add up, so that
  * fp32 adds the sums of a step itself. */
 #if MATRIX_IS_FP32
-#define ADD_WEIGHTED(sum, weights, rows, width, vecs)                                                      \
+#define ADD_WEIGHTED(sum, weights, rows, width, vecs)                                                        \
     do {                                                                                                     \
-        split_left left_[STEP / UNIT_K][BLOCKS];                                                          \
-        UNROLL for (uint k_ = 0; k_ < STEP / UNIT_K; k_++)                                              \
-            UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) left_[k_][i_] =                                 \
-                make_split_left(accumulators_as_left(&weights[i_][k_ * BLOCKS_PER_LEFT]));                               \
-        UNROLL for (uint n_ = 0; n_ < (width) / 16; n_++) {                                             \
+        split_left left_[STEP / UNIT_K][BLOCKS];                                                             \
+        UNROLL for (uint k_ = 0; k_ < STEP / UNIT_K; k_++) UNROLL                                            \
+            for (uint i_ = 0; i_ < BLOCKS; i_++)                                                             \
+                left_[k_][i_] = make_split_left(accumulators_as_left(&weights[i_][k_ * BLOCKS_PER_LEFT]));   \
+        UNROLL for (uint n_ = 0; n_ < (width) / 16; n_++) {                                                  \
             float4 part_[BLOCKS][2];                                                                         \
             CLEAR(part_, 2);                                                                                 \
-            UNROLL for (uint k_ = 0; k_ < STEP / UNIT_K; k_++) {                                        \
-                const uint4 r_ = read_right_transposed(rows, n_ * 16, k_, vecs);                               \
-                const split_right u_ = make_split_right(r_.xy), v_ = make_split_right(r_.zw);                   \
-                UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) {                                           \
-                    multiply_split(&part_[i_][0], left_[k_][i_], u_);                                     \
-                    multiply_split(&part_[i_][1], left_[k_][i_], v_);                                     \
+            UNROLL for (uint k_ = 0; k_ < STEP / UNIT_K; k_++) {                                             \
+                const uint4 r_ = read_right_transposed(rows, n_ * 16, k_, vecs);                             \
+                const split_right u_ = make_split_right(r_.xy), v_ = make_split_right(r_.zw);                \
+                UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) {                                                \
+                    multiply_split(&part_[i_][0], left_[k_][i_], u_);                                        \
+                    multiply_split(&part_[i_][1], left_[k_][i_], v_);                                        \
                 }                                                                                            \
             }                                                                                                \
-            UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) {                                               \
+            UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) {                                                    \
                 sum[i_][n_ * 2] += part_[i_][0];                                                             \
                 sum[i_][n_ * 2 + 1] += part_[i_][1];                                                         \
             }                                                                                                \
         }                                                                                                    \
     } while (0)
 #else
-#define ADD_WEIGHTED(sum, weights, rows, width, vecs)                                                      \
-    UNROLL for (uint k_ = 0; k_ < STEP / UNIT_K; k_++) {                                                \
+#define ADD_WEIGHTED(sum, weights, rows, width, vecs)                                                        \
+    UNROLL for (uint k_ = 0; k_ < STEP / UNIT_K; k_++) {                                                     \
         fragment_a left_[BLOCKS];                                                                            \
-        UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) left_[i_] =                                         \
-            accumulators_as_left(&weights[i_][k_ * BLOCKS_PER_LEFT]);                                                 \
-        UNROLL for (uint n_ = 0; n_ < (width) / 16; n_++) {                                             \
-            const uint4 r_ = read_right_transposed(rows, n_ * 16, k_, vecs);                                   \
-            UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) {                                               \
+        UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++)                                                          \
+            left_[i_] = accumulators_as_left(&weights[i_][k_ * BLOCKS_PER_LEFT]);                            \
+        UNROLL for (uint n_ = 0; n_ < (width) / 16; n_++) {                                                  \
+            const uint4 r_ = read_right_transposed(rows, n_ * 16, k_, vecs);                                 \
+            UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) {                                                    \
                 multiply_blocks(&sum[i_][n_ * 2], left_[i_], r_.xy);                                         \
                 multiply_blocks(&sum[i_][n_ * 2 + 1], left_[i_], r_.zw);                                     \
             }                                                                                                \
@@ -152,8 +155,8 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
 #endif
 
 #define CLEAR(sum, width)                                                                                    \
-    UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) UNROLL for (uint j_ = 0; j_ < (width); j_++)       \
-        sum[i_][j_] = 0
+    UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) UNROLL                                                       \
+        for (uint j_ = 0; j_ < (width); j_++) sum[i_][j_] = 0
 
 /* Row and column of a work-item's first sum in the subgroup's rows and the blocks of 8 columns. */
 #define ROW(i) (MATRIX_LANE / 4 + (i) * 16)
@@ -179,7 +182,8 @@ static inline float over_row_sum(float v) {
     return v + lane_across(v, 2);
 }
 
-static inline void put_pair(const attention_matrix *m, long b, long h, long row, int i, int depth, float x, float y) {
+static inline void put_pair(const attention_matrix *m, long b, long h, long row, int i, int depth, float x,
+                            float y) {
     const xpu_addr to = start_of(m, b, h, row);
 #if OUT_PAIRS
 #if MATRIX_IS_FP32
@@ -187,14 +191,16 @@ static inline void put_pair(const attention_matrix *m, long b, long h, long row,
 #else
     if (i + 1 < depth) *XPU_PTR(uint, to + i * ELEMENT) = round_pair(x, y);
 #endif
-    else if (i < depth) KEEP(to, i, x);
+    else if (i < depth)
+        KEEP(to, i, x);
 #else
     if (i < depth) KEEP(to, i * m->stride[3], x);
     if (i + 1 < depth) KEEP(to, (i + 1) * m->stride[3], y);
 #endif
 }
 
-/* What dropout makes of four probabilities: those of (query, key), its neighbor key, and of the query 8 below. */
+/* What dropout makes of four probabilities: those of (query, key), its neighbor key, and of the query 8
+ * below. */
 static inline float4 kept4(const attention_params *p, long b, long h, long query, long key) {
     return (float4)(kept(p, b, h, query, key), kept(p, b, h, query, key + 1), kept(p, b, h, query + 8, key),
                     kept(p, b, h, query + 8, key + 1));
@@ -219,14 +225,16 @@ static inline place place_of(const attention_params *p, long first, long row) {
     return at;
 }
 
-/* What is added to the scores of two neighboring keys by two rows, which look at keys from `start` to before `end`. */
+/* What is added to the scores of two neighboring keys by two rows, which look at keys from `start` to
+ * before `end`. */
 static inline float4 bias4(const attention_params *p, xpu_addr upper, xpu_addr lower, long key,
                            __private const long *start, __private const long *end) {
 #ifdef BIAS_T
     const long first = key * p->bias.stride[3], second = first + p->bias.stride[3];
-#define BIAS_AT(row, place, key, u) ((key) >= start[u] && (key) < end[u] ? BIAS_NUMBER(row, place) : -INFINITY)
-    return (float4)(BIAS_AT(upper, first, key, 0), BIAS_AT(upper, second, key + 1, 0), BIAS_AT(lower, first, key, 1),
-                    BIAS_AT(lower, second, key + 1, 1));
+#define BIAS_AT(row, place, key, u)                                                                          \
+    ((key) >= start[u] && (key) < end[u] ? BIAS_NUMBER(row, place) : -INFINITY)
+    return (float4)(BIAS_AT(upper, first, key, 0), BIAS_AT(upper, second, key + 1, 0),
+                    BIAS_AT(lower, first, key, 1), BIAS_AT(lower, second, key + 1, 1));
 #else
     return 0;
 #endif
@@ -235,27 +243,30 @@ static inline float4 bias4(const attention_params *p, xpu_addr upper, xpu_addr l
 static inline xpu_addr bias_row(const attention_params *p, long b, long h, long row) {
 #ifdef BIAS_T
     const place at = place_of(p, h, min(row, p->packed * p->queries - 1));
-    return p->bias.data +
-           (b * p->bias.stride[0] + at.h * p->bias.stride[1] + at.query * p->bias.stride[2]) * sizeof(STORED(BIAS_T));
+    return p->bias.data + (b * p->bias.stride[0] + at.h * p->bias.stride[1] + at.query * p->bias.stride[2]) *
+                              sizeof(STORED(BIAS_T));
 #else
     return 0;
 #endif
 }
 #define BIAS4(i, j) bias4(&p, bias_rows[i][0], bias_rows[i][1], k0 + COLUMN(j), start[i], end[i])
 static inline float4 biased4(const attention_params *p, float4 v, float4 bias) {
-    return (float4)(biased(p, v.x, bias.x), biased(p, v.y, bias.y), biased(p, v.z, bias.z), biased(p, v.w, bias.w));
+    return (float4)(biased(p, v.x, bias.x), biased(p, v.y, bias.y), biased(p, v.z, bias.z),
+                    biased(p, v.w, bias.w));
 }
 
 KERNEL attention_matrix_forward(const attention_params GIVEN) {
 #if SHARED
-    __local uchar local_tiles[LARGER(STAGES * STAGE_BYTES + TILE * ROW_BYTES, SUBGROUPS * TILE * (VALUE_DEPTH + 2) * 4)] LOCAL_TILE_ALIGNED;
+    __local uchar local_tiles[LARGER(STAGES * STAGE_BYTES + TILE * ROW_BYTES,
+                                     SUBGROUPS * TILE * (VALUE_DEPTH + 2) * 4)] LOCAL_TILE_ALIGNED;
 #else
     __local uchar local_tiles[LARGER(TILE * ROW_BYTES, STAGES * STAGE_BYTES)] LOCAL_TILE_ALIGNED;
 #endif
     const local_tile stages = LOCAL_TILE_ADDRESS(local_tiles);
     /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. Divisions
      * of 32 bits: those of 64 take longer than all else before the first read. */
-    const uint blocks = (uint)(GIVEN.packed * GIVEN.queries + TILE - 1) / TILE, sets = (uint)GIVEN.heads / (uint)GIVEN.packed;
+    const uint blocks = (uint)(GIVEN.packed * GIVEN.queries + TILE - 1) / TILE,
+               sets = (uint)GIVEN.heads / (uint)GIVEN.packed;
     const uint at_rows = (uint)XPU_GROUP(0), at_set = at_rows / blocks, at_batch = at_set / sets;
     const uint block = at_rows - at_set * blocks;
     const long r0 = (long)(LIMITED(GIVEN) ? blocks - 1 - block : block) * TILE;
@@ -265,7 +276,8 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     SEQUENCE(b)
     const long all = p.packed * p.queries;
     if (BANDED && r0 >= all) return;
-    const uint subgroup = get_local_id(0) / MATRIX_SUBGROUP_SIZE, subgroup_row = SHARED ? 0 : subgroup * 16 * BLOCKS,
+    const uint subgroup = get_local_id(0) / MATRIX_SUBGROUP_SIZE,
+               subgroup_row = SHARED ? 0 : subgroup * 16 * BLOCKS,
                subgroup_key = SHARED ? subgroup * STEP : 0;
 
     fragment_a query[BLOCKS][DEPTH / UNIT_K];
@@ -280,12 +292,13 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     long start[BLOCKS][2], end[BLOCKS][2]; /* of the keys that the row looks at */
     xpu_addr bias_rows[BLOCKS][2];
     CLEAR(out, VALUE_DEPTH / 8);
-    UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint u = 0; u < 2; u++) {
-        row_max[i][u] = -INFINITY, sum[i][u] = 0;
-        const long query_ = place_of(&p, h, r0 + subgroup_row + ROW(i) + u * 8).query;
-        start[i][u] = first_key_of(&p, query_), end[i][u] = end_key_of(&p, query_);
-        bias_rows[i][u] = bias_row(&p, b, h, r0 + subgroup_row + ROW(i) + u * 8);
-    }
+    UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL
+        for (uint u = 0; u < 2; u++) {
+            row_max[i][u] = -INFINITY, sum[i][u] = 0;
+            const long query_ = place_of(&p, h, r0 + subgroup_row + ROW(i) + u * 8).query;
+            start[i][u] = first_key_of(&p, query_), end[i][u] = end_key_of(&p, query_);
+            bias_rows[i][u] = bias_row(&p, b, h, r0 + subgroup_row + ROW(i) + u * 8);
+        }
     const bool many = p.packed > 1; /* heads */
     const long last = many ? p.keys : end_key_of(&p, r0 + TILE - 1);
     const long k_begin = BANDED ? first_key_of(&p, r0) / GROUP_STEP * GROUP_STEP : slice * p.slice;
@@ -309,11 +322,12 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     for (long step = k_begin; step < k_end; step += GROUP_STEP) {
         const long k0 = step + subgroup_key;
         const local_tile keys = stages + now * STAGE_BYTES + subgroup_key * ROW_BYTES,
-                   values = stages + now * STAGE_BYTES + GROUP_STEP * ROW_BYTES + subgroup_key * VALUE_ROW_BYTES;
+                         values = stages + now * STAGE_BYTES + GROUP_STEP * ROW_BYTES +
+                                  subgroup_key * VALUE_ROW_BYTES;
 #if defined(BIAS_T) && SHARED /* comes in with the keys; in larger tiles it has no room */
         float4 bias[BLOCKS][STEP / 8];
-        UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint j = 0; j < STEP / 8; j++)
-            bias[i][j] = BIAS4(i, j);
+        UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL
+            for (uint j = 0; j < STEP / 8; j++) bias[i][j] = BIAS4(i, j);
 #define BIAS_HERE(i, j) bias[i][j]
 #else
 #define BIAS_HERE(i, j) BIAS4(i, j)
@@ -324,7 +338,8 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
         WAIT_FOR_COPIES(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* the keys are here, what was there before has been read */
         now = (now + 1) % STAGES;
-        if (STAGES > 1 && step + GROUP_STEP < k_end) PREFETCH_KEYS(stages + now * STAGE_BYTES, step + GROUP_STEP)
+        if (STAGES > 1 && step + GROUP_STEP < k_end)
+            PREFETCH_KEYS(stages + now * STAGE_BYTES, step + GROUP_STEP)
         if (STAGES > 1) commit_copies();
         if (STAGES == 1 || step + GROUP_STEP < k_end)
             PREFETCH_VALUES(stages + now * STAGE_BYTES, STAGES > 1 ? step + GROUP_STEP : step)
@@ -333,15 +348,17 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
         CLEAR(s, STEP / 8);
         ADD_PRODUCT(s, query, keys, STEP, DEPTH, PIECES);
 #ifdef BIAS_T
-        UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint j = 0; j < STEP / 8; j++)
-            s[i][j] = biased4(&p, s[i][j], BIAS_HERE(i, j)) * LOG2E;
+        UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL
+            for (uint j = 0; j < STEP / 8; j++) s[i][j] = biased4(&p, s[i][j], BIAS_HERE(i, j)) * LOG2E;
 #else
-        UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint j = 0; j < STEP / 8; j++) s[i][j] *= factor;
-        if (k0 + STEP > min(common, k_end) || k0 < whole)
-            UNROLL for (uint i = 0; i < BLOCKS; i++) {
+        UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL
+            for (uint j = 0; j < STEP / 8; j++) s[i][j] *= factor;
+        if (k0 + STEP > min(common, k_end) || k0 < whole) UNROLL
+            for (uint i = 0; i < BLOCKS; i++) {
                 const int from[2] = {in_step(start[i][0], k0), in_step(start[i][1], k0)};
                 const int to[2] = {in_step(end[i][0], k0), in_step(end[i][1], k0)};
-                UNROLL for (uint j = 0; j < STEP / 8; j++) LEAVE_OUT(s[i][j], COLUMN(j), from, to);
+                UNROLL for (uint j = 0; j < STEP / 8; j++)
+                    LEAVE_OUT(s[i][j], COLUMN(j), from, to);
             }
 #endif
         UNROLL for (uint i = 0; i < BLOCKS; i++) {
@@ -353,22 +370,28 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
             upper = over_row_max(upper), lower = over_row_max(lower);
             const float shift = upper == -INFINITY ? 0 : upper; /* nothing taken part yet? */
             const float lower_shift = lower == -INFINITY ? 0 : lower;
-            const float alpha = POWER_OF_2(row_max[i][0] - shift), lower_alpha = POWER_OF_2(row_max[i][1] - lower_shift);
+            const float alpha = POWER_OF_2(row_max[i][0] - shift),
+                        lower_alpha = POWER_OF_2(row_max[i][1] - lower_shift);
             row_max[i][0] = upper, row_max[i][1] = lower;
             float part = 0, lower_part = 0;
             UNROLL for (uint j = 0; j < STEP / 8; j++) {
                 s[i][j].x = POWER_OF_2(s[i][j].x - shift), s[i][j].y = POWER_OF_2(s[i][j].y - shift);
-                s[i][j].z = POWER_OF_2(s[i][j].z - lower_shift), s[i][j].w = POWER_OF_2(s[i][j].w - lower_shift);
+                s[i][j].z = POWER_OF_2(s[i][j].z - lower_shift),
+                s[i][j].w = POWER_OF_2(s[i][j].w - lower_shift);
                 part += s[i][j].x + s[i][j].y, lower_part += s[i][j].z + s[i][j].w;
             }
             sum[i][0] = sum[i][0] * alpha + part, sum[i][1] = sum[i][1] * lower_alpha + lower_part;
-            UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++) out[i][j] *= (float4)(alpha, alpha, lower_alpha, lower_alpha);
+            UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++)
+                out[i][j] *= (float4)(alpha, alpha, lower_alpha, lower_alpha);
 #if DROPOUT
-            const place first = place_of(&p, h, r0 + subgroup_row + ROW(i)), second = place_of(&p, h, r0 + subgroup_row + ROW(i) + 8);
+            const place first = place_of(&p, h, r0 + subgroup_row + ROW(i)),
+                        second = place_of(&p, h, r0 + subgroup_row + ROW(i) + 8);
             UNROLL for (uint j = 0; j < STEP / 8; j++) {
                 const long key = k0 + COLUMN(j);
-                s[i][j] *= (float4)(kept(&p, b, first.h, first.query, key), kept(&p, b, first.h, first.query, key + 1),
-                                    kept(&p, b, second.h, second.query, key), kept(&p, b, second.h, second.query, key + 1));
+                s[i][j] *= (float4)(kept(&p, b, first.h, first.query, key),
+                                    kept(&p, b, first.h, first.query, key + 1),
+                                    kept(&p, b, second.h, second.query, key),
+                                    kept(&p, b, second.h, second.query, key + 1));
             }
 #endif
         }
@@ -382,7 +405,8 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     }
     WAIT_FOR_COPIES(0);
 
-    UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint u = 0; u < 2; u++) sum[i][u] = over_row_sum(sum[i][u]);
+    UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL
+        for (uint u = 0; u < 2; u++) sum[i][u] = over_row_sum(sum[i][u]);
 #if SHARED
     /* What subgroups found: each joins every SUBGROUPS-th block of eight columns of all subgroups'. */
     __local float *found = (__local float *)local_tiles;
@@ -390,21 +414,26 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     barrier(CLK_LOCAL_MEM_FENCE);
     UNROLL for (uint i = 0; i < BLOCKS; i++) {
         UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
-            FOUND(subgroup, ROW(i), COLUMN(j)) = out[i][j].x, FOUND(subgroup, ROW(i), COLUMN(j) + 1) = out[i][j].y;
-            FOUND(subgroup, ROW(i) + 8, COLUMN(j)) = out[i][j].z, FOUND(subgroup, ROW(i) + 8, COLUMN(j) + 1) = out[i][j].w;
+            FOUND(subgroup, ROW(i), COLUMN(j)) = out[i][j].x,
+                                    FOUND(subgroup, ROW(i), COLUMN(j) + 1) = out[i][j].y;
+            FOUND(subgroup, ROW(i) + 8, COLUMN(j)) = out[i][j].z,
+                                        FOUND(subgroup, ROW(i) + 8, COLUMN(j) + 1) = out[i][j].w;
         }
-        if (MATRIX_LANE % 4 == 0) UNROLL for (uint u = 0; u < 2; u++) {
-            FOUND(subgroup, ROW(i) + u * 8, VALUE_DEPTH) = row_max[i][u];
-            FOUND(subgroup, ROW(i) + u * 8, VALUE_DEPTH + 1) = sum[i][u];
-        }
+        if (MATRIX_LANE % 4 == 0) UNROLL
+            for (uint u = 0; u < 2; u++) {
+                FOUND(subgroup, ROW(i) + u * 8, VALUE_DEPTH) = row_max[i][u];
+                FOUND(subgroup, ROW(i) + u * 8, VALUE_DEPTH + 1) = sum[i][u];
+            }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     UNROLL for (uint i = 0; i < BLOCKS; i++) {
         UNROLL for (uint u = 0; u < 2; u++) {
             row_max[i][u] = -INFINITY, sum[i][u] = 0;
-            UNROLL for (uint t = 0; t < SUBGROUPS; t++) row_max[i][u] = fmax(row_max[i][u], FOUND(t, ROW(i) + u * 8, VALUE_DEPTH));
+            UNROLL for (uint t = 0; t < SUBGROUPS; t++)
+                row_max[i][u] = fmax(row_max[i][u], FOUND(t, ROW(i) + u * 8, VALUE_DEPTH));
         }
-        UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++) out[i][j] = 0;
+        UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++)
+            out[i][j] = 0;
         UNROLL for (uint t = 0; t < SUBGROUPS; t++) {
             float alpha[2];
             UNROLL for (uint u = 0; u < 2; u++) {
@@ -414,8 +443,10 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
             }
             UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++)
                 if (j % SUBGROUPS == subgroup)
-                    out[i][j] += (float4)(FOUND(t, ROW(i), COLUMN(j)) * alpha[0], FOUND(t, ROW(i), COLUMN(j) + 1) * alpha[0],
-                                          FOUND(t, ROW(i) + 8, COLUMN(j)) * alpha[1], FOUND(t, ROW(i) + 8, COLUMN(j) + 1) * alpha[1]);
+                    out[i][j] += (float4)(FOUND(t, ROW(i), COLUMN(j)) * alpha[0],
+                                          FOUND(t, ROW(i), COLUMN(j) + 1) * alpha[0],
+                                          FOUND(t, ROW(i) + 8, COLUMN(j)) * alpha[1],
+                                          FOUND(t, ROW(i) + 8, COLUMN(j) + 1) * alpha[1]);
         }
     }
 #define HAS_BLOCK(j) ((j) % SUBGROUPS == subgroup)
@@ -424,31 +455,34 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
 #define HAS_BLOCK(j) true
 #define HAS_SUMS (MATRIX_LANE % 4 == 0)
 #endif
-    UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint u = 0; u < 2; u++) {
-        const long row = r0 + subgroup_row + ROW(i) + u * 8;
-        const float total = sum[i][u];
-        if (row >= all) continue;
-        const place at = place_of(&p, h, row);
-        const float scale = total == 0 ? 0.0f : 1 / total, logsum = (row_max[i][u] + log2(total)) * LN2;
+    UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL
+        for (uint u = 0; u < 2; u++) {
+            const long row = r0 + subgroup_row + ROW(i) + u * 8;
+            const float total = sum[i][u];
+            if (row >= all) continue;
+            const place at = place_of(&p, h, row);
+            const float scale = total == 0 ? 0.0f : 1 / total, logsum = (row_max[i][u] + log2(total)) * LN2;
 #if IS_SPLIT
-        const long n = ((slice * p.batch + b) * p.heads + at.h) * p.queries + at.query, pitch = PARTIAL_PITCH(p.value_depth);
-        UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
-            if (!HAS_BLOCK(j)) continue;
-            const float4 v = out[i][j] * scale;
-            if (COLUMN(j) < p.value_depth) XPU_PTR(float, p.partial)[n * pitch + COLUMN(j)] = u ? v.z : v.x;
-            if (COLUMN(j) + 1 < p.value_depth) XPU_PTR(float, p.partial)[n * pitch + COLUMN(j) + 1] = u ? v.w : v.y;
-        }
-        if (HAS_SUMS) XPU_PTR(float, p.partial_sums)[n] = logsum;
+            const long n = ((slice * p.batch + b) * p.heads + at.h) * p.queries + at.query,
+                       pitch = PARTIAL_PITCH(p.value_depth);
+            UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
+                if (!HAS_BLOCK(j)) continue;
+                const float4 v = out[i][j] * scale;
+                if (COLUMN(j) < p.value_depth)
+                    XPU_PTR(float, p.partial)[n * pitch + COLUMN(j)] = u ? v.z : v.x;
+                if (COLUMN(j) + 1 < p.value_depth)
+                    XPU_PTR(float, p.partial)[n * pitch + COLUMN(j) + 1] = u ? v.w : v.y;
+            }
+            if (HAS_SUMS) XPU_PTR(float, p.partial_sums)[n] = logsum;
 #else
-        UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
-            if (!HAS_BLOCK(j)) continue;
-            const float4 v = out[i][j] * scale;
-            put_pair(&p.out, b, at.h, at.query, COLUMN(j), p.value_depth, u ? v.z : v.x, u ? v.w : v.y);
-        }
-        if (HAS_SUMS && p.logsumexp.data)
-            *logsumexp_at(&p, b, at.h, at.query) = logsum;
+            UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
+                if (!HAS_BLOCK(j)) continue;
+                const float4 v = out[i][j] * scale;
+                put_pair(&p.out, b, at.h, at.query, COLUMN(j), p.value_depth, u ? v.z : v.x, u ? v.w : v.y);
+            }
+            if (HAS_SUMS && p.logsumexp.data) *logsumexp_at(&p, b, at.h, at.query) = logsum;
 #endif
-    }
+        }
 #if IS_SPLIT == 2
     __local uint room;
     const uint each = blocks * sets * (uint)p.batch;
@@ -458,13 +492,15 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     int count = 1;
     while (count < 8 && 2 * count * places <= THREADS) count *= 2;
     for (int first = 0; first < places; first += THREADS / count) {
-        const int e = min(first + (int)get_local_id(0) / count, places - 1), row = e / quads, part = (int)get_local_id(0) % count;
+        const int e = min(first + (int)get_local_id(0) / count, places - 1), row = e / quads,
+                  part = (int)get_local_id(0) % count;
         const place at = place_of(&p, h, r0 + row);
         split_softmax sum = merge_splits(&p, b, at.h, at.query, (e - row * quads) * 4, part, count);
         for (int apart = 1; apart < count; apart *= 2)
-            sum = merge_two(&sum, &(split_softmax){(float4)(lane_across(sum.sum.x, apart), lane_across(sum.sum.y, apart),
-                                                        lane_across(sum.sum.z, apart), lane_across(sum.sum.w, apart)),
-                                               lane_across(sum.total, apart), lane_across(sum.row_max, apart)});
+            sum = merge_two(
+                &sum, &(split_softmax){(float4)(lane_across(sum.sum.x, apart), lane_across(sum.sum.y, apart),
+                                                lane_across(sum.sum.z, apart), lane_across(sum.sum.w, apart)),
+                                       lane_across(sum.total, apart), lane_across(sum.row_max, apart)});
         if (part == 0 && first + (int)get_local_id(0) / count < places)
             store_merged(&p, &sum, b, at.h, at.query, (e - row * quads) * 4);
     }
@@ -481,7 +517,8 @@ static inline float4 probabilities(float4 s, float4 log_sums) {
 }
 
 KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
-    __local uchar local_tiles[LARGER(TILE * LARGER(ROW_BYTES, VALUE_ROW_BYTES), STAGES * STAGE_BYTES)] LOCAL_TILE_ALIGNED;
+    __local uchar local_tiles[LARGER(TILE * LARGER(ROW_BYTES, VALUE_ROW_BYTES),
+                                     STAGES * STAGE_BYTES)] LOCAL_TILE_ALIGNED;
     const local_tile stages = LOCAL_TILE_ADDRESS(local_tiles);
     const long blocks = (GIVEN.queries + TILE - 1) / TILE;
     long g = XPU_GROUP(0);
@@ -509,14 +546,15 @@ KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
     }
     const long k_begin = first_key_of(&p, q0) / STEP * STEP, k_end = end_key_of(&p, q0 + TILE - 1);
     /* No row of the subgroup leaves out a key between these. */
-    const long whole = first_key_of(&p, q0 + subgroup_row + 16 * BLOCKS - 1), common = end_key_of(&p, q0 + subgroup_row);
+    const long whole = first_key_of(&p, q0 + subgroup_row + 16 * BLOCKS - 1),
+               common = end_key_of(&p, q0 + subgroup_row);
     const float factor = p.scale * LOG2E;
     OPEN_KEYS
-#define PREFETCH_KEYS_VALUES(stage, from)                                                                              \
+#define PREFETCH_KEYS_VALUES(stage, from)                                                                    \
     {                                                                                                        \
-        PREFETCH_KEYS(stage, from)                                                                              \
-        PREFETCH_VALUES(stage, from)                                                                            \
-        commit_copies();                                                                                      \
+        PREFETCH_KEYS(stage, from)                                                                           \
+        PREFETCH_VALUES(stage, from)                                                                         \
+        commit_copies();                                                                                     \
     }
     int now = 0;
     PREFETCH_KEYS_VALUES(stages, k_begin);
@@ -539,9 +577,11 @@ KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
             UNROLL for (uint j = 0; j < STEP / 8; j++) {
                 const long key = k0 + COLUMN(j);
 #ifdef BIAS_T
-                const float4 v = (float4)(score(&p, b, h, row, key, s[i][j].x), score(&p, b, h, row, key + 1, s[i][j].y),
-                                          score(&p, b, h, row + 8, key, s[i][j].z),
-                                          score(&p, b, h, row + 8, key + 1, s[i][j].w)) * LOG2E;
+                const float4 v =
+                    (float4)(score(&p, b, h, row, key, s[i][j].x), score(&p, b, h, row, key + 1, s[i][j].y),
+                             score(&p, b, h, row + 8, key, s[i][j].z),
+                             score(&p, b, h, row + 8, key + 1, s[i][j].w)) *
+                    LOG2E;
 #else
                 float4 v = s[i][j] * factor;
                 if (edge) LEAVE_OUT(v, COLUMN(j), from, to);
@@ -560,16 +600,18 @@ KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
         }
     }
     WAIT_FOR_COPIES(0);
-    UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint j = 0; j < DEPTH / 8; j++) {
-        const long row = q0 + subgroup_row + ROW(i);
-        const float4 v = sum[i][j] * p.scale;
-        if (row < p.queries) put_pair(&p.grad_query, b, h, row, COLUMN(j), p.depth, v.x, v.y);
-        if (row + 8 < p.queries) put_pair(&p.grad_query, b, h, row + 8, COLUMN(j), p.depth, v.z, v.w);
-    }
+    UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL
+        for (uint j = 0; j < DEPTH / 8; j++) {
+            const long row = q0 + subgroup_row + ROW(i);
+            const float4 v = sum[i][j] * p.scale;
+            if (row < p.queries) put_pair(&p.grad_query, b, h, row, COLUMN(j), p.depth, v.x, v.y);
+            if (row + 8 < p.queries) put_pair(&p.grad_query, b, h, row + 8, COLUMN(j), p.depth, v.z, v.w);
+        }
 }
 
 KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
-    __local uchar local_tiles[LARGER(TILE * LARGER(ROW_BYTES, VALUE_ROW_BYTES), STAGES * STAGE_BYTES)] LOCAL_TILE_ALIGNED;
+    __local uchar local_tiles[LARGER(TILE * LARGER(ROW_BYTES, VALUE_ROW_BYTES),
+                                     STAGES * STAGE_BYTES)] LOCAL_TILE_ALIGNED;
     __local float rows[STAGES][2][STEP]; /* log_sum and delta of queries */
     const local_tile stages = LOCAL_TILE_ADDRESS(local_tiles);
     const long blocks = (GIVEN.keys + TILE - 1) / TILE, share = GIVEN.heads / GIVEN.key_heads;
@@ -596,21 +638,23 @@ KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
     CLEAR(value_sum, VALUE_DEPTH / 8);
     const float factor = p.scale * LOG2E;
     const long query_pitch = p.query.stride[2] * ELEMENT, grad_pitch = p.grad_out.stride[2] * ELEMENT;
-    /* The steps of all heads one after the other: number `step` has queries from first + step % each * STEP on. */
-    const long first = min(first_query_of(&p, k0), p.queries) / STEP * STEP, end = end_query_of(&p, k0 + TILE - 1);
+    /* The steps of all heads one after the other: number `step` has queries from
+     * first + step % each * STEP on. */
+    const long first = min(first_query_of(&p, k0), p.queries) / STEP * STEP,
+               end = end_query_of(&p, k0 + TILE - 1);
     const long each = max(end - first + STEP - 1, 0L) / STEP, steps = each * share;
 #define QUERY_ROW(row) (first_query_ + row * query_pitch)
 #define GRAD_ROW(row) (first_grad_ + row * grad_pitch)
-#define PREFETCH_QUERIES(stage, number, step)                                                                   \
+#define PREFETCH_QUERIES(stage, number, step)                                                                \
     {                                                                                                        \
         const long h_ = kh * share + (step) / each, q_ = first + (step) % each * STEP;                       \
         const long left_ = (step) < steps ? p.queries - q_ : 0;                                              \
         const xpu_addr first_query_ = start_of(&p.query, b, h_, q_);                                         \
         const xpu_addr first_grad_ = start_of(&p.grad_out, b, h_, q_);                                       \
-        PREFETCH(stage, STEP, PIECES, left_, p.depth, p.query.data, QUERY_ROW);                                 \
-        PREFETCH((stage) + STEP * ROW_BYTES, STEP, VALUE_VECTORS, left_, p.value_depth, p.grad_out.data,         \
-              GRAD_ROW);                                                                                     \
-        commit_copies();                                                                                      \
+        PREFETCH(stage, STEP, PIECES, left_, p.depth, p.query.data, QUERY_ROW);                              \
+        PREFETCH((stage) + STEP * ROW_BYTES, STEP, VALUE_VECTORS, left_, p.value_depth, p.grad_out.data,     \
+                 GRAD_ROW);                                                                                  \
+        commit_copies();                                                                                     \
         const uint x_ = get_local_id(0);                                                                     \
         if (x_ < STEP && (step) < steps) {                                                                   \
             rows[number][0][x_] = log_sum(&p, b, h_, q_ + x_);                                               \
@@ -633,35 +677,39 @@ KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
         ADD_PRODUCT(s, key, queries, STEP, DEPTH, PIECES);
         ADD_PRODUCT(grad, value, grads, STEP, VALUE_DEPTH, VALUE_VECTORS);
         const long row_max = k0 + subgroup_row; /* the subgroup's first key */
-        const bool edge = row_max + 16 * BLOCKS > p.keys || first_query_of(&p, row_max + 16 * BLOCKS - 1) > q0 ||
+        const bool edge = row_max + 16 * BLOCKS > p.keys ||
+                          first_query_of(&p, row_max + 16 * BLOCKS - 1) > q0 ||
                           (BANDED && end_query_of(&p, row_max) < q0 + STEP);
-        UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL for (uint j = 0; j < STEP / 8; j++) {
-            const long row = row_max + ROW(i), query = q0 + COLUMN(j);
+        UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL
+            for (uint j = 0; j < STEP / 8; j++) {
+                const long row = row_max + ROW(i), query = q0 + COLUMN(j);
 #ifdef BIAS_T
-            const float4 v = (float4)(score(&p, b, h, query, row, s[i][j].x), score(&p, b, h, query + 1, row, s[i][j].y),
-                                      score(&p, b, h, query, row + 8, s[i][j].z),
-                                      score(&p, b, h, query + 1, row + 8, s[i][j].w)) * LOG2E;
+                const float4 v = (float4)(score(&p, b, h, query, row, s[i][j].x),
+                                          score(&p, b, h, query + 1, row, s[i][j].y),
+                                          score(&p, b, h, query, row + 8, s[i][j].z),
+                                          score(&p, b, h, query + 1, row + 8, s[i][j].w)) *
+                                 LOG2E;
 #else
-            float4 v = s[i][j] * factor;
-            if (edge) {
-                const long end_0 = end_key_of(&p, query), end_1 = end_key_of(&p, query + 1);
-                const long start_0 = first_key_of(&p, query), start_1 = first_key_of(&p, query + 1);
-                if (row >= end_0 || row < start_0) v.x = -INFINITY;
-                if (row >= end_1 || row < start_1) v.y = -INFINITY;
-                if (row + 8 >= end_0 || row + 8 < start_0) v.z = -INFINITY;
-                if (row + 8 >= end_1 || row + 8 < start_1) v.w = -INFINITY;
-            }
+                float4 v = s[i][j] * factor;
+                if (edge) {
+                    const long end_0 = end_key_of(&p, query), end_1 = end_key_of(&p, query + 1);
+                    const long start_0 = first_key_of(&p, query), start_1 = first_key_of(&p, query + 1);
+                    if (row >= end_0 || row < start_0) v.x = -INFINITY;
+                    if (row >= end_1 || row < start_1) v.y = -INFINITY;
+                    if (row + 8 >= end_0 || row + 8 < start_0) v.z = -INFINITY;
+                    if (row + 8 >= end_1 || row + 8 < start_1) v.w = -INFINITY;
+                }
 #endif
-            const float log_0 = rows[present][0][COLUMN(j)], log_1 = rows[present][0][COLUMN(j) + 1];
-            const float delta_0 = rows[present][1][COLUMN(j)], delta_1 = rows[present][1][COLUMN(j) + 1];
-            const float4 weight = probabilities(v, (float4)(log_0, log_1, log_0, log_1));
-            float4 keep = 1;
+                const float log_0 = rows[present][0][COLUMN(j)], log_1 = rows[present][0][COLUMN(j) + 1];
+                const float delta_0 = rows[present][1][COLUMN(j)], delta_1 = rows[present][1][COLUMN(j) + 1];
+                const float4 weight = probabilities(v, (float4)(log_0, log_1, log_0, log_1));
+                float4 keep = 1;
 #if DROPOUT
-            keep = kept4_turned(&p, b, h, row, query);
+                keep = kept4_turned(&p, b, h, row, query);
 #endif
-            grad[i][j] = weight * (grad[i][j] * keep - (float4)(delta_0, delta_1, delta_0, delta_1));
-            s[i][j] = weight * keep;
-        }
+                grad[i][j] = weight * (grad[i][j] * keep - (float4)(delta_0, delta_1, delta_0, delta_1));
+                s[i][j] = weight * keep;
+            }
         ADD_WEIGHTED(value_sum, s, grads, VALUE_DEPTH, VALUE_VECTORS);
         ADD_WEIGHTED(key_sum, grad, queries, DEPTH, PIECES);
         if (STAGES == 1) {
@@ -680,7 +728,8 @@ KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
             }
             UNROLL for (uint j = 0; j < VALUE_DEPTH / 8; j++) {
                 const float4 v = value_sum[i][j];
-                put_pair(&p.grad_value, b, kh, row + u * 8, COLUMN(j), p.value_depth, u ? v.z : v.x, u ? v.w : v.y);
+                put_pair(&p.grad_value, b, kh, row + u * 8, COLUMN(j), p.value_depth, u ? v.z : v.x,
+                         u ? v.w : v.y);
             }
         }
     }

@@ -30,7 +30,7 @@
 #define ROWS 16
 #define TILE (SUBGROUPS * ROWS)
 #define KERNEL                                                                                               \
-    __attribute__((intel_reqd_sub_group_size(MATRIX_SUBGROUP_SIZE)))                                                  \
+    __attribute__((intel_reqd_sub_group_size(MATRIX_SUBGROUP_SIZE)))                                         \
     __attribute__((reqd_work_group_size(SUBGROUPS * MATRIX_SUBGROUP_SIZE, 1, 1))) __kernel void
 
 /* What a kernel is told, `given`, for item or sequence b: p. A sequence's rows needn't begin where a surface
@@ -48,13 +48,13 @@
 #endif
 
 static inline surface surface_of(const attention_matrix *m, long b, long h, int first, long rows, int depth) {
-    const surface s = {XPU_PTR(void, m->data + (b * m->stride[0] + h * m->stride[1]) * ELEMENT), depth * ELEMENT,
-                       first + (int)rows, (int)m->stride[2] * ELEMENT};
+    const surface s = {XPU_PTR(void, m->data + (b * m->stride[0] + h * m->stride[1]) * ELEMENT),
+                       depth * ELEMENT, first + (int)rows, (int)m->stride[2] * ELEMENT};
     return s;
 }
 
-/* A step's addresses: of the subgroup's 16 rows as a left operand, of the other side's as a right one whose k are
- * the elements of a row, and as one whose k are the rows. */
+/* A step's addresses: of the subgroup's 16 rows as a left operand, of the other side's as a right one whose k
+ * are the elements of a row, and as one whose k are the rows. */
 #define LEFT(s, row) OPEN(s, 0, row, 16, 16, 2)
 #define ALONG(s, row) OPEN(s, 0, row, 8, 16, 1)
 #define ACROSS(s, row) OPEN(s, 0, row, 16, 32, 2)
@@ -67,7 +67,8 @@ static inline void read_left(__private short8 (*to)[SUMS_M], __private payload *
         short8 blocks[2][SUMS_M];
     } v;
     READ_BLOCK(u16_m16k16v2, v, *p, x, 0);
-    UNROLL for (int h = 0; h < 2; h++) UNROLL for (int i = 0; i < SUMS_M; i++) to[h][i] = v.blocks[h][i];
+    UNROLL for (int h = 0; h < 2; h++) UNROLL
+        for (int i = 0; i < SUMS_M; i++) to[h][i] = v.blocks[h][i];
 }
 /* 16 of k, as dwords, of 16 rows */
 static inline int8 read_along(__private payload *p, int x, int y) {
@@ -85,44 +86,51 @@ static inline void read_across(__private int8 (*to)[2], __private payload *p, in
         int8 blocks[2][2];
     } v;
     READ_BLOCK(transform_u16_m32k16v2, v, *p, x, y);
-    UNROLL for (int i = 0; i < 4; i++) to[i / 2][i % 2] = v.blocks[i / 2][i % 2];
+    UNROLL for (int i = 0; i < 4; i++)
+        to[i / 2][i % 2] = v.blocks[i / 2][i % 2];
 }
 
 /* sum[block of 16 columns][block of rows] += the subgroup's rows times (STEP rows of `right`)^T */
 #define ADD_PRODUCT(sum, left, right, depth)                                                                 \
-    UNROLL for (int c_ = 0; c_ < (depth) / 32; c_++) {                                                  \
+    UNROLL for (int c_ = 0; c_ < (depth) / 32; c_++) {                                                       \
         short8 l_[2][SUMS_M];                                                                                \
         read_left(l_, left, c_ * 32);                                                                        \
-        UNROLL for (int j_ = 0; j_ < STEP / 16; j_++) {                                                 \
+        UNROLL for (int j_ = 0; j_ < STEP / 16; j_++) {                                                      \
             int8 r_[2];                                                                                      \
-            UNROLL for (int k_ = 0; k_ < 2; k_++) r_[k_] = read_along(right, c_ * 16 + k_ * 8, j_ * 16); \
-            UNROLL for (int k_ = 0; k_ < 2; k_++) UNROLL for (int i_ = 0; i_ < SUMS_M; i_++)       \
-                sum[j_][i_] = MULTIPLY(l_[k_][i_], r_[k_], sum[j_][i_]);                                     \
+            UNROLL for (int k_ = 0; k_ < 2; k_++)                                                            \
+                r_[k_] = read_along(right, c_ * 16 + k_ * 8, j_ * 16);                                       \
+            UNROLL for (int k_ = 0; k_ < 2; k_++) UNROLL                                                     \
+                for (int i_ = 0; i_ < SUMS_M; i_++) sum[j_][i_] = MULTIPLY(l_[k_][i_], r_[k_], sum[j_][i_]); \
         }                                                                                                    \
     }
 
 /* sum[block of 16 columns][block of rows] += weights, sums as they lie, times STEP rows of `rows` */
 #define ADD_WEIGHTED(sum, weights, rows, depth)                                                              \
-    UNROLL for (int h_ = 0; h_ < STEP / 32; h_++) {                                                     \
+    UNROLL for (int h_ = 0; h_ < STEP / 32; h_++) {                                                          \
         short8 left_[2][SUMS_M];                                                                             \
-        UNROLL for (int j_ = 0; j_ < 2; j_++) UNROLL for (int i_ = 0; i_ < SUMS_M; i_++)           \
-            left_[j_][i_] = ROUND_BLOCK(weights[h_ * 2 + j_][i_]);                                           \
-        UNROLL for (int c_ = 0; c_ < (depth) / 32; c_++) {                                              \
+        UNROLL for (int j_ = 0; j_ < 2; j_++) UNROLL                                                         \
+            for (int i_ = 0; i_ < SUMS_M; i_++) left_[j_][i_] = ROUND_BLOCK(weights[h_ * 2 + j_][i_]);       \
+        UNROLL for (int c_ = 0; c_ < (depth) / 32; c_++) {                                                   \
             int8 r_[2][2];                                                                                   \
             read_across(r_, rows, c_ * 32, h_ * 32);                                                         \
-            UNROLL for (int k_ = 0; k_ < 2; k_++) UNROLL for (int j_ = 0; j_ < 2; j_++)            \
-                UNROLL for (int i_ = 0; i_ < SUMS_M; i_++) sum[c_ * 2 + j_][i_] =                       \
-                    MULTIPLY(left_[k_][i_], r_[j_][k_], sum[c_ * 2 + j_][i_]);                               \
+            UNROLL for (int k_ = 0; k_ < 2; k_++) UNROLL                                                     \
+                for (int j_ = 0; j_ < 2; j_++) UNROLL                                                        \
+                    for (int i_ = 0; i_ < SUMS_M; i_++)                                                      \
+                        sum[c_ * 2 + j_][i_] = MULTIPLY(left_[k_][i_], r_[j_][k_], sum[c_ * 2 + j_][i_]);    \
         }                                                                                                    \
     }
 
 #define CLEAR(sum, width)                                                                                    \
-    UNROLL for (int j_ = 0; j_ < (width); j_++) UNROLL for (int i_ = 0; i_ < SUMS_M; i_++) sum[j_][i_] = 0
+    UNROLL for (int j_ = 0; j_ < (width); j_++) UNROLL                                                       \
+        for (int i_ = 0; i_ < SUMS_M; i_++) sum[j_][i_] = 0
 /* The subgroup's first row in the group's; lanes agree, so that what follows from it is computed once. */
-static inline int subgroup_row(void) { return (int)sub_group_broadcast((uint)get_local_id(0) / MATRIX_SUBGROUP_SIZE, 0) * ROWS; }
+static inline int subgroup_row(void) {
+    return (int)sub_group_broadcast((uint)get_local_id(0) / MATRIX_SUBGROUP_SIZE, 0) * ROWS;
+}
 #define INLINED static inline __attribute__((always_inline))
 #define BLOCKS_OF(i, j, width)                                                                               \
-    UNROLL for (int j = 0; j < (width); j++) UNROLL for (int i = 0; i < SUMS_M; i++)
+    UNROLL for (int j = 0; j < (width); j++) UNROLL                                                          \
+        for (int i = 0; i < SUMS_M; i++)
 
 /* What the lanes have of the rows of a block. */
 static inline float8 of_rows(float v, const int i) {
@@ -130,17 +138,21 @@ static inline float8 of_rows(float v, const int i) {
     return (float8)(OF_ROW(0), OF_ROW(1), OF_ROW(2), OF_ROW(3), OF_ROW(4), OF_ROW(5), OF_ROW(6), OF_ROW(7));
 }
 
-/* Leaves out the keys, columns, from number `last` of the step at k0 on, and if `limited` those outside of the band. */
+/* Leaves out the keys, columns, from number `last` of the step at k0 on, and if `limited` those outside of
+ * the band. */
 #define LEAVE_OUT(s, k0, last, limited, within)                                                              \
     const int last_ = (last) - lane, upper_ = (within).upper - (k0) - lane;                                  \
-    BLOCKS_OF(i_, j_, STEP / 16) if (j_ * 16 >= last_) s[j_][i_] = -INFINITY;                                \
+    BLOCKS_OF(i_, j_, STEP / 16)                                                                             \
+        if (j_ * 16 >= last_) s[j_][i_] = -INFINITY;                                                         \
     if (limited)                                                                                             \
-        BLOCKS_OF(i_, j_, STEP / 16) UNROLL for (int r_ = 0; r_ < 8; r_++)                              \
-            if (j_ * 16 - i_ * 8 - r_ >= upper_) s[j_][i_][r_] = -INFINITY;                                  \
+        BLOCKS_OF(i_, j_, STEP / 16) UNROLL                                                                  \
+            for (int r_ = 0; r_ < 8; r_++)                                                                   \
+                if (j_ * 16 - i_ * 8 - r_ >= upper_) s[j_][i_][r_] = -INFINITY;                              \
     if (BANDED) {                                                                                            \
         const int lower_ = (within).lower - (k0) - lane;                                                     \
-        BLOCKS_OF(i_, j_, STEP / 16) UNROLL for (int r_ = 0; r_ < 8; r_++)                              \
-            if (j_ * 16 - i_ * 8 - r_ < lower_) s[j_][i_][r_] = -INFINITY;                                   \
+        BLOCKS_OF(i_, j_, STEP / 16) UNROLL                                                                  \
+            for (int r_ = 0; r_ < 8; r_++)                                                                   \
+                if (j_ * 16 - i_ * 8 - r_ < lower_) s[j_][i_][r_] = -INFINITY;                               \
     }
 
 /* What is looked up for rows of queries: a lane has a row's place in the bias, so that no row's place needs a
@@ -162,19 +174,22 @@ static inline row_places places_of(const attention_params *p, long b, long h, in
 }
 
 /* Scores for keys from k0 on, times log2(e), of what the products gave. */
-INLINED void add_bias(const attention_params *p, const row_places places, int k0, __private float8 (*s)[SUMS_M]) {
+INLINED void add_bias(const attention_params *p, const row_places places, int k0,
+                      __private float8 (*s)[SUMS_M]) {
 #ifdef BIAS_T
     UNROLL for (int j = 0; j < STEP / 16; j++) {
-        const long key = min((long)k0 + j * 16 + (int)get_sub_group_local_id(), p->keys - 1) * p->bias.stride[3];
-        UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int r = 0; r < 8; r++) {
-            const long at = sub_group_broadcast(places.bias, i * 8 + r) + key;
-            const float v = LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), p->bias.data), at);
+        const long key =
+            min((long)k0 + j * 16 + (int)get_sub_group_local_id(), p->keys - 1) * p->bias.stride[3];
+        UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
+            for (int r = 0; r < 8; r++) {
+                const long at = sub_group_broadcast(places.bias, i * 8 + r) + key;
+                const float v = LOAD(BIAS_T, XPU_CPTR(STORED(BIAS_T), p->bias.data), at);
 #if BIAS_IS_MASK
-            s[j][i][r] = v != 0 ? s[j][i][r] * p->scale * LOG2E : -INFINITY;
+                s[j][i][r] = v != 0 ? s[j][i][r] * p->scale * LOG2E : -INFINITY;
 #else
-            s[j][i][r] = (s[j][i][r] * p->scale + v) * LOG2E;
+                s[j][i][r] = (s[j][i][r] * p->scale + v) * LOG2E;
 #endif
-        }
+            }
     }
 #endif
 }
@@ -184,13 +199,15 @@ INLINED void add_bias(const attention_params *p, const row_places places, int k0
 typedef struct kept_scores {
     uint bits[STEP / 16];
 } kept_scores;
-INLINED void load_kept_rows(const attention_params *p, const row_places places, int k0, __private kept_scores *kept) {
-    load_dropout_mask(p, places.kept + (ulong)(k0 + (int)get_sub_group_local_id()), (ulong)ROW_KEYS(p), 16, ROWS, STEP / 16,
-              kept->bits);
+INLINED void load_kept_rows(const attention_params *p, const row_places places, int k0,
+                            __private kept_scores *kept) {
+    load_dropout_mask(p, places.kept + (ulong)(k0 + (int)get_sub_group_local_id()), (ulong)ROW_KEYS(p), 16,
+                      ROWS, STEP / 16, kept->bits);
 }
 INLINED void drop(__private const kept_scores *kept, __private float8 (*s)[SUMS_M]) {
-    BLOCKS_OF(i, j, STEP / 16) UNROLL for (int r = 0; r < 8; r++)
-        if (!(kept->bits[j] >> (i * 8 + r) & 1)) s[j][i][r] = 0;
+    BLOCKS_OF(i, j, STEP / 16) UNROLL
+        for (int r = 0; r < 8; r++)
+            if (!(kept->bits[j] >> (i * 8 + r) & 1)) s[j][i][r] = 0;
 }
 #define KEEP_SCALE p->keep_scale
 #else
@@ -208,13 +225,15 @@ typedef struct forward_state {
     payload queries, keys, values;
     row_places places;
     band within;
-    float8 out[VALUE_DEPTH / 16][SUMS_M], row_max[SUMS_M], sum[SUMS_M]; /* sum: the work-item's part of the row's */
+    /* sum: the work-item's part of the row's */
+    float8 out[VALUE_DEPTH / 16][SUMS_M], row_max[SUMS_M], sum[SUMS_M];
 } forward_state;
 #define HEAD(row) (p->packed > 1 ? h + (row) : h)
 #define QUERY(row) (p->packed > 1 ? 0 : (row))
 
 /* Keys from k0 on; at an `edge` some rows don't look at all of them. */
-INLINED void forward_step(const attention_params *p, __private forward_state *f, int k0, int k_end, const bool edge) {
+INLINED void forward_step(const attention_params *p, __private forward_state *f, int k0, int k_end,
+                          const bool edge) {
     const int lane = (int)get_sub_group_local_id();
 #if DROPOUT
     kept_scores kept;
@@ -236,7 +255,8 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     }
     UNROLL for (int i = 0; i < SUMS_M; i++) {
         float8 largest = s[0][i], shift, alpha, part = 0;
-        UNROLL for (int j = 1; j < STEP / 16; j++) largest = fmax(largest, s[j][i]);
+        UNROLL for (int j = 1; j < STEP / 16; j++)
+            largest = fmax(largest, s[j][i]);
         UNROLL for (int r = 0; r < 8; r++) {
             const float over = fmax(f->row_max[i][r], sub_group_reduce_max(largest[r]));
             shift[r] = over == -INFINITY ? 0 : over * factor; /* nothing taken part yet? */
@@ -248,7 +268,8 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
             part += s[j][i];
         }
         f->sum[i] = mad(f->sum[i], alpha, part);
-        UNROLL for (int j = 0; j < VALUE_DEPTH / 16; j++) f->out[j][i] *= alpha;
+        UNROLL for (int j = 0; j < VALUE_DEPTH / 16; j++)
+            f->out[j][i] *= alpha;
     }
 #if DROPOUT
     drop(&kept, s);
@@ -283,7 +304,8 @@ KERNEL attention_matrix_forward(const attention_params given) {
     f->queries = LEFT(&queries, first_query + row0);
     f->keys = ALONG(&keys, first_key + k0), f->values = ACROSS(&values, first_key + k0);
     CLEAR(f->out, VALUE_DEPTH / 16);
-    UNROLL for (int i = 0; i < SUMS_M; i++) f->row_max[i] = -INFINITY, f->sum[i] = 0;
+    UNROLL for (int i = 0; i < SUMS_M; i++)
+        f->row_max[i] = -INFINITY, f->sum[i] = 0;
 
     const bool diagonal = LIMITED(*p) && p->packed == 1;
     const int last = diagonal ? min((int)p->keys, f->within.upper + ROWS - 1) : (int)p->keys;
@@ -291,31 +313,38 @@ KERNEL attention_matrix_forward(const attention_params given) {
     /* All rows look at the keys between these. */
     const int whole = f->within.lower + ROWS - 1;
     const int common = LIMITED(*p) ? diagonal ? min(k_end, f->within.upper) : 0 : k_end;
-    for (; k0 < k_end; k0 += STEP) forward_step(p, f, k0, k_end, k0 + STEP > common || (BANDED && k0 < whole));
+    for (; k0 < k_end; k0 += STEP)
+        forward_step(p, f, k0, k_end, k0 + STEP > common || (BANDED && k0 < whole));
 
 #ifdef BIAS_T
     const float factor = 1;
 #else
     const float factor = p->scale * LOG2E;
 #endif
-    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int r = 0; r < 8; r++) {
-        const float total = sub_group_reduce_add(f->sum[i][r]);
-        const int row = row0 + i * 8 + r;
-        if (row >= all) continue;
-        const long head = HEAD(row), query_ = QUERY(row);
-        const float scale = total == 0 ? 0.0f : KEEP_SCALE / total, logsum = (f->row_max[i][r] * factor + log2(total)) * LN2;
+    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
+        for (int r = 0; r < 8; r++) {
+            const float total = sub_group_reduce_add(f->sum[i][r]);
+            const int row = row0 + i * 8 + r;
+            if (row >= all) continue;
+            const long head = HEAD(row), query_ = QUERY(row);
+            const float scale = total == 0 ? 0.0f : KEEP_SCALE / total,
+                        logsum = (f->row_max[i][r] * factor + log2(total)) * LN2;
 #if IS_SPLIT
-        const long n = ((slice * p->batch + b) * p->heads + head) * p->queries + query_;
-        UNROLL for (int j = 0; j < VALUE_DEPTH / 16; j++)
-            if (j * 16 + lane < p->value_depth) XPU_PTR(float, p->partial)[n * PARTIAL_PITCH(p->value_depth) + j * 16 + lane] = f->out[j][i][r] * scale;
-        if (lane == 0) XPU_PTR(float, p->partial_sums)[n] = logsum;
+            const long n = ((slice * p->batch + b) * p->heads + head) * p->queries + query_;
+            // clang-format off
+            UNROLL for (int j = 0; j < VALUE_DEPTH / 16; j++)
+                if (j * 16 + lane < p->value_depth)
+                    XPU_PTR(float, p->partial)
+                        [n * PARTIAL_PITCH(p->value_depth) + j * 16 + lane] = f->out[j][i][r] * scale;
+            // clang-format on
+            if (lane == 0) XPU_PTR(float, p->partial_sums)[n] = logsum;
 #else
-        UNROLL for (int j = 0; j < VALUE_DEPTH / 16; j++)
-            if (j * 16 + lane < p->value_depth) PUT(p->out, b, head, query_, j * 16 + lane, f->out[j][i][r] * scale);
-        if (lane == 0 && p->logsumexp.data)
-            *logsumexp_at(p, b, head, query_) = logsum;
+            UNROLL for (int j = 0; j < VALUE_DEPTH / 16; j++)
+                if (j * 16 + lane < p->value_depth)
+                    PUT(p->out, b, head, query_, j * 16 + lane, f->out[j][i][r] * scale);
+            if (lane == 0 && p->logsumexp.data) *logsumexp_at(p, b, head, query_) = logsum;
 #endif
-    }
+        }
 }
 #endif
 
@@ -328,7 +357,8 @@ typedef struct grad_query_state {
     float log_sum, delta; /* a lane has a row's */
 } grad_query_state;
 
-INLINED void grad_query_step(const attention_params *p, __private grad_query_state *f, int k0, const bool edge) {
+INLINED void grad_query_step(const attention_params *p, __private grad_query_state *f, int k0,
+                             const bool edge) {
     const int lane = (int)get_sub_group_local_id();
 #if DROPOUT
     kept_scores kept;
@@ -347,9 +377,7 @@ INLINED void grad_query_step(const attention_params *p, __private grad_query_sta
 #else
     const float factor = p->scale * LOG2E;
 #endif
-    if (edge) {
-        LEAVE_OUT(s, k0, (int)p->keys - k0, LIMITED(*p), f->within);
-    }
+    if (edge) { LEAVE_OUT(s, k0, (int)p->keys - k0, LIMITED(*p), f->within); }
 #if DROPOUT
     drop(&kept, grad);
 #endif
@@ -386,10 +414,12 @@ KERNEL attention_matrix_grad_query(const attention_params given) {
     const int k_end = LIMITED(*p) ? min((int)p->keys, f->within.upper + ROWS - 1) : (int)p->keys;
     const int whole = f->within.lower + ROWS - 1, common = LIMITED(*p) ? min(k_end, f->within.upper) : k_end;
     for (; k0 < k_end; k0 += STEP) grad_query_step(p, f, k0, k0 + STEP > common || (BANDED && k0 < whole));
-    BLOCKS_OF(i, j, DEPTH / 16) UNROLL for (int r = 0; r < 8; r++) {
-        const int row = row0 + i * 8 + r, column = j * 16 + lane;
-        if (row < p->queries && column < p->depth) PUT(p->grad_query, b, h, row, column, f->sum[j][i][r] * p->scale);
-    }
+    BLOCKS_OF(i, j, DEPTH / 16) UNROLL
+        for (int r = 0; r < 8; r++) {
+            const int row = row0 + i * 8 + r, column = j * 16 + lane;
+            if (row < p->queries && column < p->depth)
+                PUT(p->grad_query, b, h, row, column, f->sum[j][i][r] * p->scale);
+        }
 }
 
 typedef struct grad_key_state {
@@ -408,8 +438,8 @@ INLINED void grad_key_step(const attention_params *p, __private grad_key_state *
     const int lane = (int)get_sub_group_local_id();
 #if DROPOUT
     kept_scores kept;
-    load_dropout_mask(p, kept_row(p, f->b, f->h, q0 + lane) + (ulong)f->row0, 1, 16 * (ulong)ROW_KEYS(p), ROWS, STEP / 16,
-              kept.bits);
+    load_dropout_mask(p, kept_row(p, f->b, f->h, q0 + lane) + (ulong)f->row0, 1, 16 * (ulong)ROW_KEYS(p),
+                      ROWS, STEP / 16, kept.bits);
 #endif
     float8 s[STEP / 16][SUMS_M];
     CLEAR(s, STEP / 16);
@@ -426,13 +456,15 @@ INLINED void grad_key_step(const attention_params *p, __private grad_key_state *
 #endif
     const int query0 = q0 + lane;
 #ifndef BIAS_T
-    if (edge)
-        UNROLL for (int j = 0; j < STEP / 16; j++) {
+    if (edge) UNROLL
+        for (int j = 0; j < STEP / 16; j++) {
             /* The query, a column, looks at the subgroup's keys between these. */
-            const int seen = (LIMITED(*p) ? min((int)p->keys, query0 + j * 16 + f->upper) : (int)p->keys) - f->row0;
+            const int seen =
+                (LIMITED(*p) ? min((int)p->keys, query0 + j * 16 + f->upper) : (int)p->keys) - f->row0;
             const int from = query0 + j * 16 + f->lower - f->row0;
-            UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int r = 0; r < 8; r++)
-                if (i * 8 + r >= seen || (BANDED && i * 8 + r < from)) s[j][i][r] = -INFINITY;
+            UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
+                for (int r = 0; r < 8; r++)
+                    if (i * 8 + r >= seen || (BANDED && i * 8 + r < from)) s[j][i][r] = -INFINITY;
         }
 #endif
     UNROLL for (int j = 0; j < STEP / 16; j++) {
@@ -441,8 +473,8 @@ INLINED void grad_key_step(const attention_params *p, __private grad_key_state *
         UNROLL for (int i = 0; i < SUMS_M; i++) {
 #ifdef BIAS_T
             const float factor = 1;
-            UNROLL for (int r = 0; r < 8; r++) s[j][i][r] =
-                score(p, f->b, f->h, query, f->row0 + i * 8 + r, s[j][i][r]) * LOG2E;
+            UNROLL for (int r = 0; r < 8; r++)
+                s[j][i][r] = score(p, f->b, f->h, query, f->row0 + i * 8 + r, s[j][i][r]) * LOG2E;
 #else
             const float factor = p->scale * LOG2E;
 #endif
@@ -506,17 +538,20 @@ KERNEL attention_matrix_grad_key_value(const attention_params given) {
         for (int q0 = first; q0 < end; q0 += STEP)
             grad_key_step(p, f, q0, q0 < whole || (BANDED && q0 + STEP > common));
     }
-    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int r = 0; r < 8; r++) {
-        const int row = row0 + i * 8 + r;
-        if (row >= p->keys) continue;
+    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
+        for (int r = 0; r < 8; r++) {
+            const int row = row0 + i * 8 + r;
+            if (row >= p->keys) continue;
 #if GRADS == 2
-        UNROLL for (int j = 0; j < DEPTH / 16; j++)
-            if (j * 16 + lane < p->depth) PUT(p->grad_key, b, kh, row, j * 16 + lane, f->key_sum[j][i][r] * p->scale);
+            UNROLL for (int j = 0; j < DEPTH / 16; j++)
+                if (j * 16 + lane < p->depth)
+                    PUT(p->grad_key, b, kh, row, j * 16 + lane, f->key_sum[j][i][r] * p->scale);
 #endif
 #if GRADS == 1
-        UNROLL for (int j = 0; j < VALUE_DEPTH / 16; j++)
-            if (j * 16 + lane < p->value_depth) PUT(p->grad_value, b, kh, row, j * 16 + lane, f->value_sum[j][i][r] * KEEP_SCALE);
+            UNROLL for (int j = 0; j < VALUE_DEPTH / 16; j++)
+                if (j * 16 + lane < p->value_depth)
+                    PUT(p->grad_value, b, kh, row, j * 16 + lane, f->value_sum[j][i][r] * KEEP_SCALE);
 #endif
-    }
+        }
 }
 #endif

@@ -41,7 +41,8 @@
 #define ROUND XPU_CAT(ROUND_, MATRIX_T)
 #define INLINED static inline __attribute__((always_inline))
 #define BLOCKS_OF(i, j, width)                                                                               \
-    UNROLL for (int j = 0; j < (width); j++) UNROLL for (int i = 0; i < SUMS_M; i++)
+    UNROLL for (int j = 0; j < (width); j++) UNROLL                                                          \
+        for (int i = 0; i < SUMS_M; i++)
 
 #define ROWS (SUMS_M * 8)
 #ifdef FORWARD
@@ -49,8 +50,8 @@
 #else
 #define QUADS 0
 #endif
-#define OUT_M (SUMS_M * (1 + QUADS)) /* blocks of rows of sums that are of no score */
-#define SETS (SUBGROUPS / SUBGROUPS_PER_ROWS)      /* of subgroups that have the same rows of these */
+#define OUT_M (SUMS_M * (1 + QUADS))          /* blocks of rows of sums that are of no score */
+#define SETS (SUBGROUPS / SUBGROUPS_PER_ROWS) /* of subgroups that have the same rows of these */
 #define TILE (SETS * OUT_M * 8)
 #define CHUNKS (DEPTH / 16)
 #define COLUMNS (VALUE_DEPTH / 16) /* vectors of a row of values */
@@ -82,7 +83,8 @@ static inline uint subgroup_index(void) { return sub_group_broadcast(get_sub_gro
 #else
 #define FIRST_TWICE 0
 #endif
-#define MOST_CHUNKS (FIRST_TWICE && COLUMNS > CHUNKS ? COLUMNS : CHUNKS) /* of what a subgroup's rows are multiplied with */
+/* Of what a subgroup's rows are multiplied with. */
+#define MOST_CHUNKS (FIRST_TWICE && COLUMNS > CHUNKS ? COLUMNS : CHUNKS)
 /* So many of the rows' chunks stay in registers, the others in local memory. */
 #ifdef BIAS_T
 #define BIASED 1
@@ -116,10 +118,10 @@ typedef struct next_step {
 
 /* A unit is of the first tensor, of these rows and numbers. */
 #define UNIT_OF(t)                                                                                           \
-    const uint unit = subgroup + (t) * SUBGROUPS, second = unit - FIRST_SPAN;                                        \
-    const bool is_first = APART ? (t) < FIRST_ROUNDS : unit < FIRST_UNITS;                                    \
-    const bool is_there = APART && is_first ? FIRST_UNITS % SUBGROUPS == 0 || unit < FIRST_UNITS                \
-                                             : STEP_UNITS % SUBGROUPS == 0 || unit < STEP_UNITS;                 \
+    const uint unit = subgroup + (t) * SUBGROUPS, second = unit - FIRST_SPAN;                                \
+    const bool is_first = APART ? (t) < FIRST_ROUNDS : unit < FIRST_UNITS;                                   \
+    const bool is_there = APART && is_first ? FIRST_UNITS % SUBGROUPS == 0 || unit < FIRST_UNITS             \
+                                            : STEP_UNITS % SUBGROUPS == 0 || unit < STEP_UNITS;              \
     const uint block = is_first ? unit / CHUNKS : second / COLUMNS;                                          \
     const uint chunk = is_first ? unit % CHUNKS : second % COLUMNS;
 
@@ -130,32 +132,37 @@ INLINED void open_step(__private next_step *n, uint subgroup, uint lane) {
     }
 }
 /* Of which `left` rows are there; the units whose turn is from `begin` on, before `end`. */
-INLINED void prefetch_step(__private next_step *n, int left, uint subgroup, uint lane, const uint begin, const uint end) {
+INLINED void prefetch_step(__private next_step *n, int left, uint subgroup, uint lane, const uint begin,
+                           const uint end) {
     UNROLL for (uint t = begin; t < end; t++) {
         UNIT_OF(t)
         const int row = (int)(block * 16 + lane);
         const xpu_addr from = (is_first ? n->first : n->second) + n->at[t];
         if (!is_there) continue;
         n->vecs[t][0] = load_vector_in_order(row < left ? from : ZERO_VECTOR);
-        n->vecs[t][1] = load_vector_in_order(row + 8 < left ? from + 8 * (is_first ? n->first_pitch : n->second_pitch) : ZERO_VECTOR);
+        n->vecs[t][1] = load_vector_in_order(
+            row + 8 < left ? from + 8 * (is_first ? n->first_pitch : n->second_pitch) : ZERO_VECTOR);
     }
     if (begin == 0) n->first += STEP * n->first_pitch;
     if (end == UNITS) n->second += STEP * n->second_pitch;
 }
 enum { ALONG = 1, ACROSS = 2 };
 /* Writes down what is a right operand along its rows, across them, or both. */
-INLINED void store_step(__local uchar *stage, __private const next_step *n, uint subgroup, uint lane, const int which) {
+INLINED void store_step(__local uchar *stage, __private const next_step *n, uint subgroup, uint lane,
+                        const int which) {
     UNROLL for (uint t = 0; t < UNITS; t++) {
         UNIT_OF(t)
         const uint chunks = is_first ? CHUNKS : COLUMNS;
         if (!is_there) continue;
         if ((which & ALONG) && (is_first || FIRST_TWICE)) {
-            __local uchar *to = stage + ((is_first ? 0 : SECOND_ALONG) + block * 2 * chunks + chunk) * DPAS_BLOCK_BYTES;
+            __local uchar *to =
+                stage + ((is_first ? 0 : SECOND_ALONG) + block * 2 * chunks + chunk) * DPAS_BLOCK_BYTES;
             write_dpas_block(to, n->vecs[t][0]);
             write_dpas_block(to + chunks * DPAS_BLOCK_BYTES, n->vecs[t][1]);
         }
         if ((which & ACROSS) && is_first == FIRST_TWICE) {
-            __local uchar *to = stage + (ACROSS_AT + (block * chunks + chunk) * 2) * DPAS_BLOCK_BYTES + lane * HALF;
+            __local uchar *to =
+                stage + (ACROSS_AT + (block * chunks + chunk) * 2) * DPAS_BLOCK_BYTES + lane * HALF;
             *(__local uint8 *)to = to_vnni(n->vecs[t][0].lo, n->vecs[t][1].lo);
             *(__local uint8 *)(to + DPAS_BLOCK_BYTES) = to_vnni(n->vecs[t][0].hi, n->vecs[t][1].hi);
         }
@@ -172,34 +179,37 @@ typedef struct left_rows {
 } left_rows;
 #define REST (MOST_CHUNKS - HELD)
 #define REST_BYTES (SUMS_M * REST * DPAS_BLOCK_BYTES)
-/* From a matrix's row on of which `left` are there. A square of `own` is for the subgroup alone, as `rest` is for
- * the subgroups that have the same rows, which all write them down. */
+/* From a matrix's row on of which `left` are there. A square of `own` is for the subgroup alone, as `rest` is
+ * for the subgroups that have the same rows, which all write them down. */
 INLINED void take_rows(__private left_rows *rows, xpu_addr from, long pitch, int left, const int chunks,
                        __local uchar *own, __local uchar *rest, uint lane) {
     rows->rest = rest;
-    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int c = 0; c < chunks; c++) {
-        __local uchar *const to = c < HELD ? own : rest + (i * REST + c - HELD) * DPAS_BLOCK_BYTES;
-        *(__local uint8 *)(to + lane * HALF) =
-            load_vector_in_order(i * 8 + (int)lane < left ? from + (i * 8 + lane) * pitch + c * HALF : ZERO_VECTOR);
-        if (c >= HELD) continue;
-        sub_group_barrier(CLK_LOCAL_MEM_FENCE);
-        rows->held[i][c] = read_dpas_block(own);
-        sub_group_barrier(CLK_LOCAL_MEM_FENCE);
-    }
+    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
+        for (int c = 0; c < chunks; c++) {
+            __local uchar *const to = c < HELD ? own : rest + (i * REST + c - HELD) * DPAS_BLOCK_BYTES;
+            *(__local uint8 *)(to + lane * HALF) = load_vector_in_order(
+                i * 8 + (int)lane < left ? from + (i * 8 + lane) * pitch + c * HALF : ZERO_VECTOR);
+            if (c >= HELD) continue;
+            sub_group_barrier(CLK_LOCAL_MEM_FENCE);
+            rows->held[i][c] = read_dpas_block(own);
+            sub_group_barrier(CLK_LOCAL_MEM_FENCE);
+        }
 }
 
 /* s = the subgroup's rows times `width` blocks of 8 rows in squares, each of `chunks`. */
-INLINED void multiply_rows(__private float8 (*s)[SUMS_M], __private const left_rows *rows, const __local uchar *right,
-                           const int width, int chunks) {
+INLINED void multiply_rows(__private float8 (*s)[SUMS_M], __private const left_rows *rows,
+                           const __local uchar *right, const int width, int chunks) {
     BLOCKS_OF(i, j, width) s[j][i] = 0;
     UNROLL for (int c = 0; c < MOST_CHUNKS; c++)
         if (c < chunks) {
             int8 left[SUMS_M];
-            UNROLL for (int i = 0; i < SUMS_M; i++) left[i] =
-                c < HELD ? rows->held[i][c] : read_dpas_block(rows->rest + (i * REST + c - HELD) * DPAS_BLOCK_BYTES);
+            UNROLL for (int i = 0; i < SUMS_M; i++)
+                left[i] = c < HELD ? rows->held[i][c]
+                                   : read_dpas_block(rows->rest + (i * REST + c - HELD) * DPAS_BLOCK_BYTES);
             UNROLL for (int j = 0; j < width; j++) {
                 const int8 block = read_dpas_block(right + (j * chunks + c) * DPAS_BLOCK_BYTES);
-                UNROLL for (int i = 0; i < SUMS_M; i++) s[j][i] = MULTIPLY(left[i], block, s[j][i]);
+                UNROLL for (int i = 0; i < SUMS_M; i++)
+                    s[j][i] = MULTIPLY(left[i], block, s[j][i]);
             }
         }
 }
@@ -212,16 +222,18 @@ INLINED int8 pairs_of(float8 first, float8 second) {
                   as_int((ushort2)(a.s6, b.s6)), as_int((ushort2)(a.s7, b.s7)));
 }
 /* sum += weights of 16 rows times these, of which there are `width` squares. */
-INLINED void add_weighted(__private float8 (*sum)[OUT_M], __private const int8 *weights, const __local uchar *right,
-                          const int width) {
+INLINED void add_weighted(__private float8 (*sum)[OUT_M], __private const int8 *weights,
+                          const __local uchar *right, const int width) {
     UNROLL for (int v = 0; v < width; v++) {
         const int8 block = read_dpas_block(right + v * DPAS_BLOCK_BYTES);
-        UNROLL for (int i = 0; i < OUT_M; i++) sum[v][i] = MULTIPLY(weights[i], block, sum[v][i]);
+        UNROLL for (int i = 0; i < OUT_M; i++)
+            sum[v][i] = MULTIPLY(weights[i], block, sum[v][i]);
     }
 }
 /* Weights in squares, of each block of rows, those of a block `row` bytes behind the block's before. */
 INLINED void read_weights(__private int8 *weights, const __local uchar *given, int row, const int count) {
-    UNROLL for (int i = 0; i < count; i++) weights[i] = read_dpas_block(given + i * row);
+    UNROLL for (int i = 0; i < count; i++)
+        weights[i] = read_dpas_block(given + i * row);
 }
 
 static inline float8 exp2_of(float8 v) {
@@ -237,23 +249,24 @@ static inline float8 of_rows(float v) {
 #define KEEP_SCALE p->keep_scale
 /* Clears what dropout leaves out, by a bit a row of each block's column. */
 INLINED void drop(__private float8 (*s)[SUMS_M], __private const uint *bits, const int width) {
-    BLOCKS_OF(i, j, width) UNROLL for (int r = 0; r < 8; r++)
-        if (!(bits[j] >> (i * 8 + r) & 1)) s[j][i][r] = 0;
+    BLOCKS_OF(i, j, width) UNROLL
+        for (int r = 0; r < 8; r++)
+            if (!(bits[j] >> (i * 8 + r) & 1)) s[j][i][r] = 0;
 }
 #else
 #define KEEP_SCALE 1.0f
 #endif
 
 #ifdef FORWARD
-#define WIDTH (STEP / 8 / (1 + QUADS))                         /* blocks of a subgroup's scores beside each other */
-#define OUT_BLOCKS ((2 * COLUMNS + SUBGROUPS_PER_ROWS - 1) / SUBGROUPS_PER_ROWS)   /* … and of its sums, … */
-#define OUT_BLOCK(v) (f->role * OUT_BLOCKS + (v))              /* … of which a work-item has columns */
+#define WIDTH (STEP / 8 / (1 + QUADS)) /* blocks of a subgroup's scores beside each other */
+#define OUT_BLOCKS ((2 * COLUMNS + SUBGROUPS_PER_ROWS - 1) / SUBGROUPS_PER_ROWS) /* … and of its sums, … */
+#define OUT_BLOCK(v) (f->role * OUT_BLOCKS + (v)) /* … of which a work-item has columns */
 #define HAS_BLOCK(v) (2 * COLUMNS % SUBGROUPS_PER_ROWS == 0 || OUT_BLOCK(v) < 2 * COLUMNS)
 #define RESCALE_THRESHOLD 8
 #define UNSET -1e30f
 
-/* What a subgroup has: its rows of scores, of heads from h on or of one. Of the sums of a block's exponentials a
- * work-item has its columns' part, of a quad's, for which registers are too few, a row's. */
+/* What a subgroup has: its rows of scores, of heads from h on or of one. Of the sums of a block's
+ * exponentials a work-item has its columns' part, of a quad's, for which registers are too few, a row's. */
 #if QUADS
 typedef float row_sums;
 #define OF_SUMS(alpha) (alpha)
@@ -279,7 +292,8 @@ typedef struct forward_state {
 /* The largest score of each row in a work-item's columns. */
 INLINED float8 best_of(__private float8 (*s)[SUMS_M], int i) {
     float8 best = s[0][i];
-    UNROLL for (int j = 1; j < WIDTH; j++) best = fmax(best, s[j][i]);
+    UNROLL for (int j = 1; j < WIDTH; j++)
+        best = fmax(best, s[j][i]);
     return best;
 }
 /* Is a score, times `factor` a power of 2, too far above its row's shift? */
@@ -312,7 +326,8 @@ INLINED float shift_row(__private forward_state *f, int i, float now) {
 }
 INLINED void scale_rows(__private forward_state *f, int i, float alpha) {
     const float8 rows = of_rows(alpha);
-    UNROLL for (int v = 0; v < OUT_BLOCKS; v++) f->out[v][i] *= rows;
+    UNROLL for (int v = 0; v < OUT_BLOCKS; v++)
+        f->out[v][i] *= rows;
 }
 /* Sums of the work-items' parts, a lane having a row's. */
 INLINED float total_of(float8 parts) {
@@ -329,27 +344,31 @@ INLINED void soften(__private const forward_state *f, __private float8 (*s)[SUMS
 }
 
 /* The scores of keys from k0 on, at whose `edge` some rows don't look at all of them. */
-INLINED void compute_scores(const attention_params *p, __private const forward_state *f, __private float8 (*s)[SUMS_M],
-                         const __local uchar *keys, int k0, int k_end, bool edge) {
+INLINED void compute_scores(const attention_params *p, __private const forward_state *f,
+                            __private float8 (*s)[SUMS_M], const __local uchar *keys, int k0, int k_end,
+                            bool edge) {
     const int lane = (int)get_local_id(0) % MATRIX_SUBGROUP_SIZE;
     multiply_rows(s, &f->rows, keys, WIDTH, CHUNKS);
 #ifdef BIAS_T
-    BLOCKS_OF(i, j, WIDTH) UNROLL for (int r = 0; r < 8; r++) {
-        const int row = f->row0 + i * 8 + r;
-        s[j][i][r] = score(p, f->b, HEAD(row), QUERY(row), k0 + j * 8 + lane, s[j][i][r]) * LOG2E;
-    }
-#else
-    if (edge)
-        UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int r = 0; r < 8; r++) {
-            const int query = QUERY(f->row0 + i * 8 + r);
-#if BANDED
-            const int seen = min(k_end, query + f->within.upper) - k0, from = query + f->within.lower - k0;
-#else
-            const int seen = (p->causal ? min(k_end, query + 1) : k_end) - k0, from = 0;
-#endif
-            UNROLL for (int j = 0; j < WIDTH; j++)
-                if (j * 8 + lane >= seen || (BANDED && j * 8 + lane < from)) s[j][i][r] = -INFINITY;
+    BLOCKS_OF(i, j, WIDTH) UNROLL
+        for (int r = 0; r < 8; r++) {
+            const int row = f->row0 + i * 8 + r;
+            s[j][i][r] = score(p, f->b, HEAD(row), QUERY(row), k0 + j * 8 + lane, s[j][i][r]) * LOG2E;
         }
+#else
+    if (edge) UNROLL
+        for (int i = 0; i < SUMS_M; i++) UNROLL
+            for (int r = 0; r < 8; r++) {
+                const int query = QUERY(f->row0 + i * 8 + r);
+#if BANDED
+                const int seen = min(k_end, query + f->within.upper) - k0,
+                          from = query + f->within.lower - k0;
+#else
+                const int seen = (p->causal ? min(k_end, query + 1) : k_end) - k0, from = 0;
+#endif
+                UNROLL for (int j = 0; j < WIDTH; j++)
+                    if (j * 8 + lane >= seen || (BANDED && j * 8 + lane < from)) s[j][i][r] = -INFINITY;
+            }
 #endif
 }
 
@@ -363,34 +382,38 @@ INLINED void compute_scores(const attention_params *p, __private const forward_s
 #else
 #define STAGES 2
 #define BESIDE 0
-INLINED void add_values(__private forward_state *f, __private float8 (*s)[SUMS_M], const __local uchar *values) {
+INLINED void add_values(__private forward_state *f, __private float8 (*s)[SUMS_M],
+                        const __local uchar *values) {
     UNROLL for (int m = 0; m < STEP / 16; m++) {
         int8 left[SUMS_M];
-        UNROLL for (int i = 0; i < SUMS_M; i++) left[i] = pairs_of(s[2 * m][i], s[2 * m + 1][i]);
+        UNROLL for (int i = 0; i < SUMS_M; i++)
+            left[i] = pairs_of(s[2 * m][i], s[2 * m + 1][i]);
         add_weighted(f->out, left, values + m * 2 * COLUMNS * DPAS_BLOCK_BYTES, 2 * COLUMNS);
     }
 }
 
-/* Keys from k0 on, if any row of the subgroup's looks at some; at an `edge` not all rows look at all of them. */
+/* Keys from k0 on, if any row of the subgroup's looks at some; at an `edge` not all rows look at all
+ * of them. */
 INLINED void forward_step(const attention_params *p, __private forward_state *f, __private next_step *n,
                           __local uchar *stages, int k0, int k_end, bool on, const bool edge) {
     const uint lane = (uint)get_local_id(0) % MATRIX_SUBGROUP_SIZE, subgroup = subgroup_index();
     const __local uchar *const stage = stages + f->turn % 2 * STAGE;
     barrier(CLK_LOCAL_MEM_FENCE); /* this step is there, the one before has been read */
     f->turn++;
-    /* What is computed before and after the next step is asked for is in one branch, or it would be copied. */
+    /* What is computed before and after the next step is asked for is in one branch, or it would be
+     * copied. */
     if (on) {
         const float factor = FACTOR;
         float8 s[WIDTH][SUMS_M];
         compute_scores(p, f, s, stage, k0, k_end, edge);
-        if (is_above(f, s, factor))
-            UNROLL for (int i = 0; i < SUMS_M; i++) scale_rows(f, i, shift_row(f, i, shift_of(f, s, factor, i)));
+        if (is_above(f, s, factor)) UNROLL
+            for (int i = 0; i < SUMS_M; i++) scale_rows(f, i, shift_row(f, i, shift_of(f, s, factor, i)));
         soften(f, s, factor);
         BLOCKS_OF(i, j, WIDTH) f->sum[i] += s[j][i];
 #if DROPOUT
         uint kept[WIDTH];
-        load_dropout_mask(p, kept_row(p, f->b, HEAD(f->row0), QUERY(f->row0)) + (ulong)k0 + lane, (ulong)ROW_KEYS(p), 8, ROWS,
-                  WIDTH, kept);
+        load_dropout_mask(p, kept_row(p, f->b, HEAD(f->row0), QUERY(f->row0)) + (ulong)k0 + lane,
+                          (ulong)ROW_KEYS(p), 8, ROWS, WIDTH, kept);
         drop(s, kept, WIDTH);
 #endif
         prefetch_step(n, (int)p->keys - k0 - STEP, subgroup, lane, ALL_ROUNDS);
@@ -400,9 +423,10 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     }
     store_step(stages + f->turn % 2 * STAGE, n, subgroup, lane, ALONG | ACROSS);
 }
-INLINED void compute_totals(__private const forward_state *f, __private float *totals, __private float *shifts,
-                         __local uchar *unused) {
-    UNROLL for (int i = 0; i < SUMS_M; i++) totals[i] = total_of(f->sum[i]), shifts[i] = f->less[i];
+INLINED void compute_totals(__private const forward_state *f, __private float *totals,
+                            __private float *shifts, __local uchar *unused) {
+    UNROLL for (int i = 0; i < SUMS_M; i++)
+        totals[i] = total_of(f->sum[i]), shifts[i] = f->less[i];
 }
 #define OUT_ROW(i) (f->row0 + (i) * 8)
 #endif
@@ -410,8 +434,8 @@ INLINED void compute_totals(__private const forward_state *f, __private float *t
 #define STAGES_BYTES (STAGES * STAGE + BESIDE)
 #define REST_AT (STAGES_BYTES > SUBGROUPS * DPAS_BLOCK_BYTES ? STAGES_BYTES : SUBGROUPS * DPAS_BLOCK_BYTES)
 
-MATRIX_KERNEL __attribute__((reqd_work_group_size(SUBGROUPS * MATRIX_SUBGROUP_SIZE, 1, 1)))
-void attention_matrix_forward(const attention_params given) {
+MATRIX_KERNEL __attribute__((reqd_work_group_size(SUBGROUPS * MATRIX_SUBGROUP_SIZE, 1, 1))) void
+attention_matrix_forward(const attention_params given) {
     __local uchar stages[REST_AT + SUBGROUPS / (1 + QUADS) * REST_BYTES] __attribute__((aligned(64)));
     const long blocks = (given.packed * given.queries + TILE - 1) / TILE, sets = given.heads / given.packed;
     /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. */
@@ -431,13 +455,15 @@ void attention_matrix_forward(const attention_params given) {
     forward_state state;
     __private forward_state *const f = &state;
     f->b = b, f->h = h, f->row0 = row0, f->turn = 0, f->role = subgroup % SUBGROUPS_PER_ROWS;
-    UNROLL for (int v = 0; v < OUT_BLOCKS; v++) UNROLL for (int i = 0; i < OUT_M; i++) f->out[v][i] = 0;
-    UNROLL for (int i = 0; i < SUMS_M; i++) f->sum[i] = 0, f->less[i] = -UNSET;
+    UNROLL for (int v = 0; v < OUT_BLOCKS; v++) UNROLL
+        for (int i = 0; i < OUT_M; i++) f->out[v][i] = 0;
+    UNROLL for (int i = 0; i < SUMS_M; i++)
+        f->sum[i] = 0, f->less[i] = -UNSET;
 
     const long row_pitch = p->packed > 1 ? p->query.stride[1] : p->query.stride[2];
     const xpu_addr query = rows_at(&p->query, b, h, 0) + row0 * row_pitch * ELEMENT;
-    take_rows(&f->rows, query, row_pitch * ELEMENT, (int)min(all - row0, (long)ROWS), CHUNKS, stages + subgroup * DPAS_BLOCK_BYTES,
-              stages + REST_AT + mine * REST_BYTES, lane);
+    take_rows(&f->rows, query, row_pitch * ELEMENT, (int)min(all - row0, (long)ROWS), CHUNKS,
+              stages + subgroup * DPAS_BLOCK_BYTES, stages + REST_AT + mine * REST_BYTES, lane);
     barrier(CLK_LOCAL_MEM_FENCE);
 
 #if BANDED
@@ -451,7 +477,8 @@ void attention_matrix_forward(const attention_params given) {
     const int begin = (int)(slice * p->slice), cut = (int)min(p->keys, (slice + 1) * p->slice);
     const int group_end = (int)(diagonal ? min((long)cut, r0 + TILE) : cut); /* keys that some row looks at */
     const int k_end = row0 >= all ? 0 : diagonal ? min(cut, row0 + ROWS) : cut;
-    const int common = (int)(p->causal ? diagonal ? min((long)cut, r0 + 1) : 0 : cut); /* all rows look at these */
+    /* All rows look at these keys. */
+    const int common = (int)(p->causal ? diagonal ? min((long)cut, r0 + 1) : 0 : cut);
 #endif
     next_step n;
     n.first_pitch = (uint)p->key.stride[2] * ELEMENT, n.second_pitch = (uint)p->value.stride[2] * ELEMENT;
@@ -464,7 +491,8 @@ void attention_matrix_forward(const attention_params given) {
 #endif
     int k0 = begin;
 #if BANDED
-#define BY_STEP(edge) forward_step(p, f, &n, stages, k0, k_end, !(edge) || (k0 < k_end && k0 + STEP > k_begin), edge)
+#define BY_STEP(edge)                                                                                        \
+    forward_step(p, f, &n, stages, k0, k_end, !(edge) || (k0 < k_end && k0 + STEP > k_begin), edge)
     GO_THROUGH(k0, of_group.lower + TILE - 1, min((int)p->keys, of_group.upper), group_end, BY_STEP)
 #else
     for (; k0 + STEP <= common; k0 += STEP) forward_step(p, f, &n, stages, k0, k_end, true, false);
@@ -473,25 +501,29 @@ void attention_matrix_forward(const attention_params given) {
 
     float totals[OUT_M], shifts[OUT_M];
     compute_totals(f, totals, shifts, stages);
-    UNROLL for (int i = 0; i < OUT_M; i++) UNROLL for (int r = 0; r < 8; r++) {
-        const float total = sub_group_broadcast(totals[i], r);
-        const int row = OUT_ROW(i) + r;
-        if (row >= all) continue;
-        const long head = HEAD(row), query_ = QUERY(row);
-        const float scale = total == 0 ? 0.0f : KEEP_SCALE / total;
-        const float logsum = total == 0 ? -INFINITY : (log2(total) - sub_group_broadcast(shifts[i], r)) * LN2;
+    UNROLL for (int i = 0; i < OUT_M; i++) UNROLL
+        for (int r = 0; r < 8; r++) {
+            const float total = sub_group_broadcast(totals[i], r);
+            const int row = OUT_ROW(i) + r;
+            if (row >= all) continue;
+            const long head = HEAD(row), query_ = QUERY(row);
+            const float scale = total == 0 ? 0.0f : KEEP_SCALE / total;
+            const float logsum =
+                total == 0 ? -INFINITY : (log2(total) - sub_group_broadcast(shifts[i], r)) * LN2;
 #if IS_SPLIT
-        const long place = ((slice * p->batch + b) * p->heads + head) * p->queries + query_;
-        const long first = place * PARTIAL_PITCH(p->value_depth);
-        UNROLL for (int v = 0; v < OUT_BLOCKS; v++)
-            if (HAS_BLOCK(v)) XPU_PTR(float, p->partial)[first + OUT_BLOCK(v) * 8 + lane] = f->out[v][i][r] * scale;
-        if (lane == 0 && f->role == 0) XPU_PTR(float, p->partial_sums)[place] = logsum;
+            const long place = ((slice * p->batch + b) * p->heads + head) * p->queries + query_;
+            const long first = place * PARTIAL_PITCH(p->value_depth);
+            UNROLL for (int v = 0; v < OUT_BLOCKS; v++)
+                if (HAS_BLOCK(v))
+                    XPU_PTR(float, p->partial)[first + OUT_BLOCK(v) * 8 + lane] = f->out[v][i][r] * scale;
+            if (lane == 0 && f->role == 0) XPU_PTR(float, p->partial_sums)[place] = logsum;
 #else
-        UNROLL for (int v = 0; v < OUT_BLOCKS; v++)
-            if (HAS_BLOCK(v)) PUT(p->out, b, head, query_, OUT_BLOCK(v) * 8 + lane, f->out[v][i][r] * scale);
-        if (lane == 0 && f->role == 0 && p->logsumexp.data) *logsumexp_at(p, b, head, query_) = logsum;
+            UNROLL for (int v = 0; v < OUT_BLOCKS; v++)
+                if (HAS_BLOCK(v))
+                    PUT(p->out, b, head, query_, OUT_BLOCK(v) * 8 + lane, f->out[v][i][r] * scale);
+            if (lane == 0 && f->role == 0 && p->logsumexp.data) *logsumexp_at(p, b, head, query_) = logsum;
 #endif
-    }
+        }
 }
 #endif
 

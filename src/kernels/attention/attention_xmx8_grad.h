@@ -63,33 +63,37 @@ INLINED void compute_weights(const attention_params *p, __private const grad_sta
     const int lane = (int)get_local_id(0) % MATRIX_SUBGROUP_SIZE;
 #ifdef BIAS_T
     const float factor = 1;
-    BLOCKS_OF(i, j, WIDTH) UNROLL for (int r = 0; r < 8; r++) {
-        const int row = f->row0 + i * 8 + r, other = x0 + j * 8 + lane;
-        s[j][i][r] = (GRADS == 0 ? score(p, f->b, f->h, row, other, s[j][i][r])
-                                 : score(p, f->b, f->h, other, row, s[j][i][r])) *
-                     LOG2E;
-    }
+    BLOCKS_OF(i, j, WIDTH) UNROLL
+        for (int r = 0; r < 8; r++) {
+            const int row = f->row0 + i * 8 + r, other = x0 + j * 8 + lane;
+            s[j][i][r] = (GRADS == 0 ? score(p, f->b, f->h, row, other, s[j][i][r])
+                                     : score(p, f->b, f->h, other, row, s[j][i][r])) *
+                         LOG2E;
+        }
 #else
     const float factor = p->scale * LOG2E;
-    if (edge) BLOCKS_OF(i, j, WIDTH) UNROLL for (int r = 0; r < 8; r++) {
-            const int row = f->row0 + i * 8 + r, other = x0 + j * 8 + lane;
+    if (edge)
+        BLOCKS_OF(i, j, WIDTH) UNROLL
+            for (int r = 0; r < 8; r++) {
+                const int row = f->row0 + i * 8 + r, other = x0 + j * 8 + lane;
 #if BANDED
-            const int query = GRADS == 0 ? row : other, key = GRADS == 0 ? other : row;
-            if (key >= min((int)p->keys, query + f->within.upper) || key < query + f->within.lower)
-                s[j][i][r] = -INFINITY;
+                const int query = GRADS == 0 ? row : other, key = GRADS == 0 ? other : row;
+                if (key >= min((int)p->keys, query + f->within.upper) || key < query + f->within.lower)
+                    s[j][i][r] = -INFINITY;
 #elif GRADS == 0
-            if (other >= (p->causal ? min((int)p->keys, row + 1) : (int)p->keys)) s[j][i][r] = -INFINITY;
+                if (other >= (p->causal ? min((int)p->keys, row + 1) : (int)p->keys)) s[j][i][r] = -INFINITY;
 #else
-            if (p->causal && row > other) s[j][i][r] = -INFINITY;
+                if (p->causal && row > other) s[j][i][r] = -INFINITY;
 #endif
-        }
+            }
 #endif
 #if GRADS == 0
     BLOCKS_OF(i, j, WIDTH) s[j][i] = exp2_of(mad(s[j][i], (float8)factor, -of_rows(f->of_row[i])));
 #else
     UNROLL for (int j = 0; j < WIDTH; j++) {
         const float8 log_sum_ = of_query(p, f, x0 + j * 8 + lane);
-        UNROLL for (int i = 0; i < SUMS_M; i++) s[j][i] = exp2_of(mad(s[j][i], (float8)factor, -log_sum_));
+        UNROLL for (int i = 0; i < SUMS_M; i++)
+            s[j][i] = exp2_of(mad(s[j][i], (float8)factor, -log_sum_));
     }
 #endif
 }
@@ -175,7 +179,8 @@ INLINED void grad_step(const attention_params *p, __private grad_state *f, __pri
     multiply_rows(s, &f->rows, stage + (odd * SECOND_ALONG + part * WIDTH * chunks) * DPAS_BLOCK_BYTES, WIDTH,
                   chunks);
 #if DROPOUT
-    UNROLL for (int j = 0; j < WIDTH; j++) bits[j] = odd ? both[j * MATRIX_SUBGROUP_SIZE] : ~0u;
+    UNROLL for (int j = 0; j < WIDTH; j++)
+        bits[j] = odd ? both[j * MATRIX_SUBGROUP_SIZE] : ~0u;
     drop(s, bits, WIDTH);
 #endif
     if (odd == 0)
@@ -189,9 +194,9 @@ INLINED void grad_step(const attention_params *p, __private grad_state *f, __pri
     /* Block `odd` of the subgroup's, in place of what it was given. */
     UNROLL for (int m = 0; m < WIDTH / 2; m++) {
         float8 own[2];
-        UNROLL for (int j = 0; j < 2; j++) own[j] =
-            (odd ? s[2 * m + j][1] : s[2 * m + j][0]) *
-            as_float8(read_dpas_block(others + (2 * m + j) * DPAS_BLOCK_BYTES));
+        UNROLL for (int j = 0; j < 2; j++)
+            own[j] = (odd ? s[2 * m + j][1] : s[2 * m + j][0]) *
+                     as_float8(read_dpas_block(others + (2 * m + j) * DPAS_BLOCK_BYTES));
         write_dpas_block(others + m * DPAS_BLOCK_BYTES, as_uint8(pairs_of(own[0], own[1])));
     }
     barrier(CLK_LOCAL_MEM_FENCE); /* weights and rows across are there */
@@ -219,11 +224,12 @@ INLINED void hold_rows(__private grad_state *f, const attention_matrix *m, long 
 }
 INLINED void store_sums(__private const grad_state *f, const attention_matrix *m, long h, long all,
                         float scale, uint lane) {
-    BLOCKS_OF(i, v, SUMS) UNROLL for (int r = 0; r < 8; r++) {
-        const long row = f->row0 + i * 8 + r;
-        if (row < all && (PITCH % SUBGROUPS_PER_ROWS == 0 || f->role * SUMS + v < PITCH))
-            PUT(*m, f->b, h, row, (f->role * SUMS + v) * 8 + lane, f->sum[v][i][r] * scale);
-    }
+    BLOCKS_OF(i, v, SUMS) UNROLL
+        for (int r = 0; r < 8; r++) {
+            const long row = f->row0 + i * 8 + r;
+            if (row < all && (PITCH % SUBGROUPS_PER_ROWS == 0 || f->role * SUMS + v < PITCH))
+                PUT(*m, f->b, h, row, (f->role * SUMS + v) * 8 + lane, f->sum[v][i][r] * scale);
+        }
 }
 /* The other side's rows from x0 on: the first ones come in. */
 INLINED void begin_rows(__private grad_state *f, __private next_step *n, __local uchar *stage,
@@ -258,7 +264,8 @@ GRAD_KERNEL attention_matrix_grad_query(const attention_params given) {
     else
         hold_rows(f, &p->grad_out, h, p->queries, COLUMNS, stage, subgroup, lane);
     look_up(p, f);
-    UNROLL for (int i = 0; i < SUMS_M; i++) f->of_row[i] = of_query(p, f, f->row0 + i * 8 + (int)lane);
+    UNROLL for (int i = 0; i < SUMS_M; i++)
+        f->of_row[i] = of_query(p, f, f->row0 + i * 8 + (int)lane);
     barrier(CLK_LOCAL_MEM_FENCE);
 
     next_step n;

@@ -27,7 +27,8 @@
 INLINED void exchange_rows_out(__private const float *own, __local float *between) {
     const uint lane = (uint)get_local_id(0) % MATRIX_SUBGROUP_SIZE, subgroup = subgroup_index();
     barrier(CLK_LOCAL_MEM_FENCE); /* what was there has been read */
-    UNROLL for (int i = 0; i < SUMS_M; i++) between[subgroup * ROWS + i * 8 + lane] = own[i];
+    UNROLL for (int i = 0; i < SUMS_M; i++)
+        between[subgroup * ROWS + i * 8 + lane] = own[i];
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 INLINED float exchanged_row(const __local float *between, uint subgroup, int i) {
@@ -55,7 +56,8 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     barrier(CLK_LOCAL_MEM_FENCE);
     if (*flag == f->turn) { /* which all see */
         float of_own[SUMS_M];
-        UNROLL for (int i = 0; i < SUMS_M; i++) of_own[i] = shift_of(f, s, factor, i);
+        UNROLL for (int i = 0; i < SUMS_M; i++)
+            of_own[i] = shift_of(f, s, factor, i);
         exchange_rows_out(of_own, shifts);
         UNROLL for (int i = 0; i < SUMS_M; i++) {
             of_own[i] = shift_row(f, i, fmin(of_own[i], exchanged_row(shifts, subgroup ^ SAME_ROWS, i)));
@@ -69,7 +71,8 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     soften(f, s, factor);
     UNROLL for (int i = 0; i < SUMS_M; i++) {
         float8 parts = s[0][i];
-        UNROLL for (int j = 1; j < WIDTH; j++) parts += s[j][i];
+        UNROLL for (int j = 1; j < WIDTH; j++)
+            parts += s[j][i];
         f->sum[i] += total_of(parts);
     }
     BLOCKS_OF(i, m, WIDTH / 2) {

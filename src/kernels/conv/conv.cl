@@ -142,8 +142,10 @@ static inline acc_t unfolded(const conv_params *p, long g, index_t pixel, index_
 #if DIRECTION == 2
 static inline void put(const conv_params *p, long g, index_t row, index_t column, acc_t v) {
     const tap at = tap_of(p, column, (index_t)p->c);
-    KEEP(p->w, (g * p->k + row) * p->w_stride[0] + at.channel * p->w_stride[1] + at.d * p->w_stride[2] +
-                   at.h * p->w_stride[3] + at.w * p->w_stride[4], v);
+    KEEP(p->w,
+         (g * p->k + row) * p->w_stride[0] + at.channel * p->w_stride[1] + at.d * p->w_stride[2] +
+             at.h * p->w_stride[3] + at.w * p->w_stride[4],
+         v);
 }
 #else
 /* `at`: the place in the result. */
@@ -160,12 +162,12 @@ static inline void put(const conv_params *p, long g, index_t pixel, index_t chan
     const long all = g * (DIRECTION == 1 ? p->c : p->k) + channel;
     if (p->bias) v += FETCH(p->bias, all * p->bias_stride);
 #if DIRECTION == 1
-    const long to = at.n * p->x_stride[0] + all * p->x_stride[1] + at.d * p->x_stride[2] + at.h * p->x_stride[3] +
-                    at.w * p->x_stride[4];
+    const long to = at.n * p->x_stride[0] + all * p->x_stride[1] + at.d * p->x_stride[2] +
+                    at.h * p->x_stride[3] + at.w * p->x_stride[4];
     KEEP(p->x, to, end_at(p, v, to));
 #else
-    const long to = at.n * p->y_stride[0] + all * p->y_stride[1] + at.d * p->y_stride[2] + at.h * p->y_stride[3] +
-                    at.w * p->y_stride[4];
+    const long to = at.n * p->y_stride[0] + all * p->y_stride[1] + at.d * p->y_stride[2] +
+                    at.h * p->y_stride[3] + at.w * p->y_stride[4];
     KEEP(p->y, to, end_at(p, v, to));
 #endif
 }
@@ -190,7 +192,7 @@ __kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void conv_tiles(const 
 #elif CHANNELS_CONTIGUOUS /* rows are pixels, columns channels */
 #define A_AT(m, kk) (INSIDE(m, p.rows, kk) ? im2col(&p, g, (index_t)(m), (index_t)(kk)) : (acc_t)0)
 #define B_AT(kk, n) (INSIDE(n, p.columns, kk) ? weights(&p, g, (index_t)(kk), (index_t)(n)) : (acc_t)0)
-#else               /* rows are channels, columns pixels */
+#else /* rows are channels, columns pixels */
 #define A_AT(m, kk) (INSIDE(m, p.rows, kk) ? weights(&p, g, (index_t)(kk), (index_t)(m)) : (acc_t)0)
 #define B_AT(kk, n) (INSIDE(n, p.columns, kk) ? im2col(&p, g, (index_t)(n), (index_t)(kk)) : (acc_t)0)
 #endif

@@ -29,9 +29,11 @@
 #define HELD (CHANNELS == 3 ? 4 : CHANNELS) /* of w's channels, so that they are one read */
 #define BATCH (32 / STEP)                   /* pixels of y that a work-item asks for at a time */
 /* The first of a work-item's pixels that a tap meets. */
-#define FIRST(t, along) ((((t) * DILATION_##along - AHEAD_##along) % STRIDE_##along + STRIDE_##along) % STRIDE_##along)
+#define FIRST(t, along)                                                                                      \
+    ((((t) * DILATION_##along - AHEAD_##along) % STRIDE_##along + STRIDE_##along) % STRIDE_##along)
 
-static inline void read_y(const conv_few_channels_params *p, __local float *tile, xpu_addr image, int k, int h0, int w0) {
+static inline void read_y(const conv_few_channels_params *p, __local float *tile, xpu_addr image, int k,
+                          int h0, int w0) {
     for (int first = (int)get_local_id(0); first < PITCH * LINES; first += THREADS * BATCH) {
         int at[BATCH];
         bool inside[BATCH];
@@ -43,26 +45,31 @@ static inline void read_y(const conv_few_channels_params *p, __local float *tile
         /* All are asked for before one is looked at. */
 #if Y_QUADS
         float4 held[BATCH][STEP / 4];
-        UNROLL for (int b = 0; b < BATCH; b++) UNROLL for (int s = 0; s < STEP / 4; s++)
-            held[b][s] = *(__global const float4 *)(XPU_CPTR(float, image) + at[b] + min(k + s * 4, (int)p->k - 4));
-        UNROLL for (int b = 0; b < BATCH; b++) UNROLL for (int s = 0; s < STEP / 4; s++) {
-            const int i = first + b * THREADS;
-            const float4 v = inside[b] && k + s * 4 < (int)p->k ? held[b][s] : (float4)0;
-            if (i >= PITCH * LINES) continue;
-            tile[s * 4 * PLANE + i] = v.x;
-            tile[(s * 4 + 1) * PLANE + i] = v.y;
-            tile[(s * 4 + 2) * PLANE + i] = v.z;
-            tile[(s * 4 + 3) * PLANE + i] = v.w;
-        }
+        UNROLL for (int b = 0; b < BATCH; b++) UNROLL
+            for (int s = 0; s < STEP / 4; s++)
+                held[b][s] = *(__global const float4 *)(XPU_CPTR(float, image) + at[b] +
+                                                        min(k + s * 4, (int)p->k - 4));
+        UNROLL for (int b = 0; b < BATCH; b++) UNROLL
+            for (int s = 0; s < STEP / 4; s++) {
+                const int i = first + b * THREADS;
+                const float4 v = inside[b] && k + s * 4 < (int)p->k ? held[b][s] : (float4)0;
+                if (i >= PITCH * LINES) continue;
+                tile[s * 4 * PLANE + i] = v.x;
+                tile[(s * 4 + 1) * PLANE + i] = v.y;
+                tile[(s * 4 + 2) * PLANE + i] = v.z;
+                tile[(s * 4 + 3) * PLANE + i] = v.w;
+            }
 #else
         RAW(T) held[BATCH][STEP];
-        UNROLL for (int b = 0; b < BATCH; b++) UNROLL for (int s = 0; s < STEP; s++)
-            held[b][s] = XPU_CPTR(RAW(T), image)[at[b] + min(k + s, (int)p->k - 1) * p->y_channel];
-        UNROLL for (int b = 0; b < BATCH; b++) UNROLL for (int s = 0; s < STEP; s++) {
-            const int i = first + b * THREADS;
-            if (i < PITCH * LINES)
-                tile[s * PLANE + i] = inside[b] && k + s < (int)p->k ? WIDEN(T, held[b][s]) : 0;
-        }
+        UNROLL for (int b = 0; b < BATCH; b++) UNROLL
+            for (int s = 0; s < STEP; s++)
+                held[b][s] = XPU_CPTR(RAW(T), image)[at[b] + min(k + s, (int)p->k - 1) * p->y_channel];
+        UNROLL for (int b = 0; b < BATCH; b++) UNROLL
+            for (int s = 0; s < STEP; s++) {
+                const int i = first + b * THREADS;
+                if (i < PITCH * LINES)
+                    tile[s * PLANE + i] = inside[b] && k + s < (int)p->k ? WIDEN(T, held[b][s]) : 0;
+            }
 #endif
     }
 }
@@ -105,7 +112,8 @@ static inline void read_tap(__private float *v, __local const float *from) {
 #ifdef SUBGROUP_SIZE
 __attribute__((intel_reqd_sub_group_size(SUBGROUP_SIZE)))
 #endif
-__kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channels(const conv_few_channels_params p) {
+__kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
+conv_few_channels(const conv_few_channels_params p) {
     __local float tile[STEP * PLANE] __attribute__((aligned(16)));
     __local float weights[STEP * TAPS * HELD] __attribute__((aligned(16)));
     const int lane = (int)get_local_id(0) % LANES, row = (int)get_local_id(0) / LANES;
@@ -122,36 +130,41 @@ __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_chan
     UNROLL for (int c = 0; c < CHANNELS; c++) {
         const float bias =
             p.bias ? LOAD(T, XPU_CPTR(STORED(T), p.bias), (group * CHANNELS + c) * p.bias_stride) : 0;
-        UNROLL for (int i = 0; i < HIGH; i++) UNROLL for (int j = 0; j < WIDE; j++) sum[i][j][c] = bias;
+        UNROLL for (int i = 0; i < HIGH; i++) UNROLL
+            for (int j = 0; j < WIDE; j++) sum[i][j][c] = bias;
     }
     for (int k = 0; k < (int)p.k; k += STEP) {
         barrier(CLK_LOCAL_MEM_FENCE);
-        read_y(&p, tile, image, k, tile_h * (ROWS * Y_HIGH) + p.least[0], tile_w * (LANES * Y_WIDE) + p.least[1]);
+        read_y(&p, tile, image, k, tile_h * (ROWS * Y_HIGH) + p.least[0],
+               tile_w * (LANES * Y_WIDE) + p.least[1]);
         read_w(&p, weights, group, k);
         barrier(CLK_LOCAL_MEM_FENCE);
         __attribute__((opencl_unroll_hint(1))) for (int s = 0; s < STEP; s++) {
             __local const float *const y = tile + s * PLANE + row * Y_HIGH * PITCH + lane * Y_WIDE;
-            UNROLL for (int t = 0; t < TAPS_H; t++) UNROLL for (int a = 0; a < Y_HIGH; a++) {
-                const int i = FIRST(t, H) + a * STRIDE_H;
-                float line[LINE];
-                read_line(line, y + (i + AHEAD_H - t * DILATION_H) / STRIDE_H * PITCH);
-                UNROLL for (int u = 0; u < TAPS_W; u++) {
-                    float w[HELD];
-                    read_tap(w, weights + ((s * TAPS_H + t) * TAPS_W + u) * HELD);
-                    UNROLL for (int b = 0; b < Y_WIDE; b++) UNROLL for (int c = 0; c < CHANNELS; c++) {
-                        const int j = FIRST(u, W) + b * STRIDE_W;
-                        sum[i][j][c] = fma(line[(j + AHEAD_W - u * DILATION_W) / STRIDE_W], w[c], sum[i][j][c]);
+            UNROLL for (int t = 0; t < TAPS_H; t++) UNROLL
+                for (int a = 0; a < Y_HIGH; a++) {
+                    const int i = FIRST(t, H) + a * STRIDE_H;
+                    float line[LINE];
+                    read_line(line, y + (i + AHEAD_H - t * DILATION_H) / STRIDE_H * PITCH);
+                    UNROLL for (int u = 0; u < TAPS_W; u++) {
+                        float w[HELD];
+                        read_tap(w, weights + ((s * TAPS_H + t) * TAPS_W + u) * HELD);
+                        UNROLL for (int b = 0; b < Y_WIDE; b++) UNROLL
+                            for (int c = 0; c < CHANNELS; c++) {
+                                const int j = FIRST(u, W) + b * STRIDE_W;
+                                sum[i][j][c] =
+                                    fma(line[(j + AHEAD_W - u * DILATION_W) / STRIDE_W], w[c], sum[i][j][c]);
+                            }
                     }
                 }
-            }
         }
     }
 
     const int h0 = (tile_h * ROWS + row) * HIGH, w0 = (tile_w * LANES + lane) * WIDE;
     UNROLL for (int i = 0; i < HIGH; i++) {
         if (h0 + i >= p.in[0]) continue;
-        const long to = n * p.x_stride[0] + (long)group * CHANNELS * p.x_stride[1] + (h0 + i) * p.x_stride[2] +
-                        w0 * p.x_stride[3];
+        const long to = n * p.x_stride[0] + (long)group * CHANNELS * p.x_stride[1] +
+                        (h0 + i) * p.x_stride[2] + w0 * p.x_stride[3];
 #if OUT
         if (w0 + WIDE <= p.in[1]) {
             UNROLL for (int f = 0; f < WIDE * CHANNELS; f += 4) {
@@ -168,15 +181,16 @@ __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_chan
             continue;
         }
 #endif
-        UNROLL for (int j = 0; j < WIDE; j++) UNROLL for (int c = 0; c < CHANNELS; c++) {
-            if (w0 + j >= p.in[1]) continue;
-            const long at = to + j * p.x_stride[3] + c * p.x_stride[1];
+        UNROLL for (int j = 0; j < WIDE; j++) UNROLL
+            for (int c = 0; c < CHANNELS; c++) {
+                if (w0 + j >= p.in[1]) continue;
+                const long at = to + j * p.x_stride[3] + c * p.x_stride[1];
 #if COMBINE
-            const float other = LOAD(T, XPU_CPTR(STORED(T), p.end.other), at);
+                const float other = LOAD(T, XPU_CPTR(STORED(T), p.end.other), at);
 #else
-            const float other = 0;
+                const float other = 0;
 #endif
-            STORE(T, XPU_PTR(STORED(T), p.x), at, apply_post_ops(&p.end, sum[i][j][c], other));
-        }
+                STORE(T, XPU_PTR(STORED(T), p.x), at, apply_post_ops(&p.end, sum[i][j][c], other));
+            }
     }
 }

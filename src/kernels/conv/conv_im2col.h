@@ -17,7 +17,8 @@ static inline void copy_in(local_tile to, uint i, const uint vecs, xpu_addr base
 static inline void copy_in_or_fill(local_tile to, uint i, const uint vecs, xpu_addr base, int from, bool on,
                                    uint word) {
     copy_in(to, i, vecs, base, from, on);
-    UNROLL for (int j = 0; j < QUAD_PARTS; j++) to[i].parts[j] = on ? to[i].parts[j] : (PART)(word);
+    UNROLL for (int j = 0; j < QUAD_PARTS; j++)
+        to[i].parts[j] = on ? to[i].parts[j] : (PART)(word);
 }
 #else
 static inline void copy_in(local_tile to, uint i, const uint vecs, xpu_addr base, int from, bool on) {
@@ -184,12 +185,13 @@ __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv
     __local element_t local_tiles[2 * STAGE] LOCAL_TILE_ALIGNED;
     quad next_a[VECTORS_PER_ITEM(TILE_M)], next_b[VECTORS_PER_ITEM(TILE_N)];
     acc_t sum[SUMS_M][SUMS_N];
-    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int j = 0; j < SUMS_N; j++) sum[i][j] = (acc_t)0;
+    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
+        for (int j = 0; j < SUMS_N; j++) sum[i][j] = (acc_t)0;
 #else
     __local uchar local_tiles[STAGES * STAGE_BYTES] LOCAL_TILE_ALIGNED;
     fragment_sum sum[FRAGMENTS_M][FRAGMENTS_N];
-    UNROLL for (int i = 0; i < FRAGMENTS_M; i++) UNROLL for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] =
-        (fragment_sum)0;
+    UNROLL for (int i = 0; i < FRAGMENTS_M; i++) UNROLL
+        for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (fragment_sum)0;
 #endif
     const tile_origin t = find_conv_tile(&p);
     const product z = product_of(&p, t.product);

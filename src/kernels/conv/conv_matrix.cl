@@ -47,7 +47,7 @@
 #ifdef MATRIX_XMX
 #define VECTOR_ELEMENTS (16 / ELEMENT)
 #define A_K_MAJOR (DIRECTION != 2)
-#define B_K_MAJOR 0 /* w comes with its columns innermost, for y too: packed */
+#define B_K_MAJOR 0        /* w comes with its columns innermost, for y too: packed */
 #define ALTERNATE_HALVES 0 /* for which there are no registers */
 #include "matrix/matrix_xmx.h"
 #elif defined(TILE_M)
@@ -63,7 +63,8 @@
 #endif
 #endif
 
-/* A quad that is aligned by its parts, or, where not `on`, zeros; from an address that can be read either way. */
+/* A quad that is aligned by its parts, or, where not `on`, zeros; from an address that can be read either
+ * way. */
 static inline void read_quad(__private quad *to, xpu_addr from, bool on) {
     for (int i = 0; i < QUAD_PARTS; i++) {
         const PART part = XPU_CPTR(PART, from)[i];
@@ -90,7 +91,7 @@ static inline run read_sums(__global const acc_t *from) {
     return r;
 }
 static inline void write_sums(__global acc_t *to, __private const run *r) {
-    for (int i = 0; i < RUN_PARTS; i++)((__global uint4 *)to)[i] = r->parts[i];
+    for (int i = 0; i < RUN_PARTS; i++) ((__global uint4 *)to)[i] = r->parts[i];
 }
 
 #ifndef VECTOR_SIZE
@@ -132,7 +133,8 @@ static inline long place_of_row(const conv_matrix_params *p, const product *z, u
     const int d = (int)q.d * p->pixel_step[0] + z->d.pixel, h = (int)q.h * p->pixel_step[1] + z->h.pixel;
     const int w = (int)q.w * p->pixel_step[2] + z->w.pixel;
     if (row >= p->rows || d >= p->size[0] || h >= p->size[1] || w >= p->size[2]) return -1;
-    return q.n * p->result_stride[0] + d * p->result_stride[2] + h * p->result_stride[3] + w * p->result_stride[4];
+    return q.n * p->result_stride[0] + d * p->result_stride[2] + h * p->result_stride[3] +
+           w * p->result_stride[4];
 }
 #if OUT_VECTORS
 /* Where its channels begin, in vectors. */
@@ -141,8 +143,8 @@ static inline int vector_of_row(const conv_matrix_params *p, const product *z, u
     const int d = (int)q.d * p->pixel_step[0] + z->d.pixel, h = (int)q.h * p->pixel_step[1] + z->h.pixel;
     const int w = (int)q.w * p->pixel_step[2] + z->w.pixel;
     if (row >= p->rows || d >= p->size[0] || h >= p->size[1] || w >= p->size[2]) return -1;
-    return (int)q.n * p->result_pitch[0] + d * p->result_pitch[1] + h * p->result_pitch[2] + w * p->result_pitch[3] +
-           (int)(z->group * p->result_channels / RESULT_VECTOR);
+    return (int)q.n * p->result_pitch[0] + d * p->result_pitch[1] + h * p->result_pitch[2] +
+           w * p->result_pitch[3] + (int)(z->group * p->result_channels / RESULT_VECTOR);
 }
 #endif
 static inline long place_of_column(const conv_matrix_params *p, const product *z, uint column) {
@@ -184,14 +186,17 @@ static inline channel channel_of(const conv_matrix_params *p, const product *z, 
 }
 
 /* A sum as it is written at a place of the result. */
-static inline COMPUTED(OUT_T) result_of(const conv_matrix_params *p, __private const channel *c, acc_t sum, long place) {
+static inline COMPUTED(OUT_T)
+    result_of(const conv_matrix_params *p, __private const channel *c, acc_t sum, long place) {
 #if REQUANTIZED
 #ifndef INT8_AS_SUM_T
     sum -= c->less;
 #endif
     const value_t v = fma((value_t)sum, c->scale, c->bias);
 #if COMBINE
-    return quantize_output(&p->bytes.leave, apply_post_ops(&p->bytes.end, v, load_post_op_operand(&p->bytes.leave, p->bytes.end.other, place)));
+    return quantize_output(
+        &p->bytes.leave,
+        apply_post_ops(&p->bytes.end, v, load_post_op_operand(&p->bytes.leave, p->bytes.end.other, place)));
 #else
     return quantize_output(&p->bytes.leave, apply_post_ops(&p->bytes.end, v, (value_t)0));
 #endif
@@ -200,7 +205,8 @@ static inline COMPUTED(OUT_T) result_of(const conv_matrix_params *p, __private c
 #endif
 }
 
-static inline void put(const conv_matrix_params *p, __private const channel *c, long row, long column, acc_t sum) {
+static inline void put(const conv_matrix_params *p, __private const channel *c, long row, long column,
+                       acc_t sum) {
     if (row >= 0 && column >= 0)
         STORE(OUT_T, XPU_PTR(STORED(OUT_T), p->result), row + column, result_of(p, c, sum, row + column));
 }
@@ -211,8 +217,8 @@ typedef union output_quad {
     OUT_PART parts[4 * sizeof(RAW(OUT_T)) / sizeof(OUT_PART)];
     RAW(OUT_T) of[4];
 } output_quad;
-static inline void write_quad(const conv_matrix_params *p, __private const channel *c, const int apart, long place,
-                              __private const run *r) {
+static inline void write_quad(const conv_matrix_params *p, __private const channel *c, const int apart,
+                              long place, __private const run *r) {
     output_quad q;
     for (int i = 0; i < 4; i++) q.of[i] = NARROW(OUT_T, result_of(p, &c[i * apart], r->of[i], place + i));
     const xpu_addr to = p->result + place * (long)sizeof q.of[0];
@@ -233,7 +239,7 @@ static inline tile_origin find_conv_tile(const conv_matrix_params *p) {
     const uint each = tiles_m * tiles_n, number = (uint)XPU_GROUP(0), t = number % each;
     const uint band = t / (BAND * tiles_n) * BAND, rows = min(tiles_m - band, (uint)BAND);
     return (tile_origin){(band + t % (BAND * tiles_n) % rows) * TILE_M, t % (BAND * tiles_n) / rows * TILE_N,
-                        number / each};
+                         number / each};
 }
 #endif
 
@@ -254,10 +260,12 @@ static inline void add_run(__private run *sum, run other) {
     for (int i = 0; i < 4; i++) sum->of[i] += other.of[i];
 }
 
-__kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_matrix_reduce_slices(const conv_matrix_params p) {
+__kernel __attribute__((reqd_work_group_size(256, 1, 1))) void
+conv_matrix_reduce_slices(const conv_matrix_params p) {
     const uint x = (uint)get_local_id(0) % QUADS, part = (uint)get_local_id(0) / QUADS;
     const uint width = (uint)(p.pitch / 4), each = p.rows * width;
-    const uint count = p.groups * p.phases[0] * p.phases[1] * p.phases[2] * each, i = (uint)XPU_GROUP(0) * QUADS + x;
+    const uint count = p.groups * p.phases[0] * p.phases[1] * p.phases[2] * each,
+               i = (uint)XPU_GROUP(0) * QUADS + x;
     run sum;
     for (int j = 0; j < 4; j++) sum.of[j] = (acc_t)0;
     if (i < count)

@@ -15,7 +15,8 @@ static inline void store_sums(const conv_matrix_params *p, const product *z, uin
                               __private acc_t (*sum)[SUMS_N], uint m0, uint n0) {
     const uint row = m0 + (uint)first_row(), column = n0 + (uint)first_column();
     long places[SUMS_M / 4];
-    UNROLL for (uint i = 0; i < SUMS_M / 4; i++) places[i] = place_of_row(p, z, row + i * 16);
+    UNROLL for (uint i = 0; i < SUMS_M / 4; i++)
+        places[i] = place_of_row(p, z, row + i * 16);
     UNROLL for (uint j = 0; j < SUMS_N; j++) {
         const uint n = column + j / 4 * 32 + j % 4;
         const long place = place_of_column(p, z, n);
@@ -23,7 +24,8 @@ static inline void store_sums(const conv_matrix_params *p, const product *z, uin
         const channel c = channel_of(p, z, n);
         UNROLL for (uint i = 0; i < SUMS_M / 4; i++) {
             run r;
-            UNROLL for (uint k = 0; k < 4; k++) r.of[k] = sum[i * 4 + k][j];
+            UNROLL for (uint k = 0; k < 4; k++)
+                r.of[k] = sum[i * 4 + k][j];
             if (places[i] >= 0) write_quad(p, &c, 0, places[i] + place, &r);
         }
     }
@@ -35,25 +37,30 @@ static inline void store_sums(const conv_matrix_params *p, const product *z, uin
     const uint row = m0 + (uint)first_row(), column = n0 + (uint)first_column();
 #if !IS_SPLIT && OUT_VECTORS
     int places[SUMS_M];
-    UNROLL for (uint i = 0; i < SUMS_M; i++) places[i] = vector_of_row(p, z, row + i / 4 * 16 + i % 4);
+    UNROLL for (uint i = 0; i < SUMS_M; i++)
+        places[i] = vector_of_row(p, z, row + i / 4 * 16 + i % 4);
 #elif !IS_SPLIT
     long places[SUMS_M];
-    UNROLL for (uint i = 0; i < SUMS_M; i++) places[i] = place_of_row(p, z, row + i / 4 * 16 + i % 4);
+    UNROLL for (uint i = 0; i < SUMS_M; i++)
+        places[i] = place_of_row(p, z, row + i / 4 * 16 + i % 4);
 #endif
     UNROLL for (uint j = 0; j < SUMS_N; j += 4) {
         const uint n = column + j / 4 * 32;
         if (n >= p->columns) continue;
 #if !IS_SPLIT
         channel c[4];
-        UNROLL for (uint k = 0; k < 4; k++) c[k] = channel_of(p, z, n + k);
+        UNROLL for (uint k = 0; k < 4; k++)
+            c[k] = channel_of(p, z, n + k);
 #endif
 #if !IS_SPLIT && !OUT_VECTORS
         long columns[4];
-        UNROLL for (uint k = 0; k < 4; k++) columns[k] = place_of_column(p, z, n + k);
+        UNROLL for (uint k = 0; k < 4; k++)
+            columns[k] = place_of_column(p, z, n + k);
 #endif
         UNROLL for (uint i = 0; i < SUMS_M; i++) {
             run r;
-            UNROLL for (uint k = 0; k < 4; k++) r.of[k] = sum[i][j + k];
+            UNROLL for (uint k = 0; k < 4; k++)
+                r.of[k] = sum[i][j + k];
 #if IS_SPLIT
             const uint m = row + i / 4 * 16 + i % 4;
             if (m < p->rows)
@@ -62,7 +69,8 @@ static inline void store_sums(const conv_matrix_params *p, const product *z, uin
 #if OUT_VECTORS
             if (places[i] >= 0) write_quad(p, c, 1, (long)places[i] * RESULT_VECTOR + n, &r);
 #else
-            UNROLL for (uint k = 0; k < 4; k++) put(p, &c[k], places[i], columns[k], r.of[k]);
+            UNROLL for (uint k = 0; k < 4; k++)
+                put(p, &c[k], places[i], columns[k], r.of[k]);
 #endif
 #endif
         }
@@ -190,28 +198,31 @@ static inline void store_sums(const conv_matrix_params *p, const product *z, uin
         c[j] = channel_of(p, z, first + j * 8);
     }
 #endif
-    UNROLL for (uint i = 0; i < SUMS_M; i++) UNROLL for (uint k = 0; k < 8; k++) {
-        const uint m = row + i * 8 + k;
+    UNROLL for (uint i = 0; i < SUMS_M; i++) UNROLL
+        for (uint k = 0; k < 8; k++) {
+            const uint m = row + i * 8 + k;
 #if IS_SPLIT
-        if (m >= p->rows) continue;
-        __global acc_t *to = XPU_PTR(acc_t, p->partial) + ((long)number * p->rows + m) * p->pitch + first;
-        UNROLL for (uint j = 0; j < SUMS_N; j++) {
-            if (first + j * 8 < p->columns) to[j * 8] = sum_of(sum[i][j], k);
-        }
+            if (m >= p->rows) continue;
+            __global acc_t *to = XPU_PTR(acc_t, p->partial) + ((long)number * p->rows + m) * p->pitch + first;
+            UNROLL for (uint j = 0; j < SUMS_N; j++) {
+                if (first + j * 8 < p->columns) to[j * 8] = sum_of(sum[i][j], k);
+            }
 #else
-        const long place = place_of_row(p, z, m);
+            const long place = place_of_row(p, z, m);
 #if OUT_PIXELS
-        if (k % 4 != 0 || place < 0) continue;
-        UNROLL for (uint j = 0; j < SUMS_N; j++) {
-            run r;
-            UNROLL for (uint l = 0; l < 4; l++) r.of[l] = sum_of(sum[i][j], k + l);
-            if (columns[j] >= 0) write_quad(p, &c[j], 0, place + columns[j], &r);
-        }
+            if (k % 4 != 0 || place < 0) continue;
+            UNROLL for (uint j = 0; j < SUMS_N; j++) {
+                run r;
+                UNROLL for (uint l = 0; l < 4; l++)
+                    r.of[l] = sum_of(sum[i][j], k + l);
+                if (columns[j] >= 0) write_quad(p, &c[j], 0, place + columns[j], &r);
+            }
 #else
-        UNROLL for (uint j = 0; j < SUMS_N; j++) put(p, &c[j], place, columns[j], sum_of(sum[i][j], k));
+            UNROLL for (uint j = 0; j < SUMS_N; j++)
+                put(p, &c[j], place, columns[j], sum_of(sum[i][j], k));
 #endif
 #endif
-    }
+        }
 }
 #else
 /* Two sums beside each other. */
@@ -300,26 +311,29 @@ static inline void store_tile(const conv_matrix_params *p, const product *z, __l
     const long own_place = place_of_row(p, z, m0 + own_row);
 #if COMBINE
     long places[FRAGMENTS_M * 2];
-    UNROLL for (uint i = 0; i < FRAGMENTS_M * 2; i++) places[i] = place_of_row(p, z, m0 + row + i * 8);
+    UNROLL for (uint i = 0; i < FRAGMENTS_M * 2; i++)
+        places[i] = place_of_row(p, z, m0 + row + i * 8);
 #endif
     UNROLL for (uint r = 0; r < PIXEL_ROUNDS; r++) {
-        UNROLL for (uint j = 0; j < ROUND_BLOCKS; j++) UNROLL for (uint k = 0; k < 2; k++) {
-            const uint in_subgroup = j * 8 + lane % 4 * 2 + k;
-            const uint n = n0 + of_subgroup * (FRAGMENTS_N * 8) + r * (ROUND_BLOCKS * 8) + in_subgroup;
-            const channel c = channel_of(p, z, n);
-            __local RAW(OUT_T) *to =
-                (__local RAW(OUT_T) *)(lines + (of_subgroup * (ROUND_BLOCKS * 8) + in_subgroup) * PIXEL_ROW) +
-                row;
-            UNROLL for (uint i = 0; i < FRAGMENTS_M * 2; i++) {
-                const fragment_sum v = sum[i / 2][r * ROUND_BLOCKS + j];
-                const sum_pair pair = i % 2 ? v.zw : v.xy;
-                long place = 0;
+        UNROLL for (uint j = 0; j < ROUND_BLOCKS; j++) UNROLL
+            for (uint k = 0; k < 2; k++) {
+                const uint in_subgroup = j * 8 + lane % 4 * 2 + k;
+                const uint n = n0 + of_subgroup * (FRAGMENTS_N * 8) + r * (ROUND_BLOCKS * 8) + in_subgroup;
+                const channel c = channel_of(p, z, n);
+                __local RAW(OUT_T) *to =
+                    (__local RAW(OUT_T) *)(lines +
+                                           (of_subgroup * (ROUND_BLOCKS * 8) + in_subgroup) * PIXEL_ROW) +
+                    row;
+                UNROLL for (uint i = 0; i < FRAGMENTS_M * 2; i++) {
+                    const fragment_sum v = sum[i / 2][r * ROUND_BLOCKS + j];
+                    const sum_pair pair = i % 2 ? v.zw : v.xy;
+                    long place = 0;
 #if COMBINE
-                place = max(places[i], 0L) + max(place_of_column(p, z, n), 0L);
+                    place = max(places[i], 0L) + max(place_of_column(p, z, n), 0L);
 #endif
-                to[i * 8] = NARROW(OUT_T, result_of(p, &c, k ? pair.y : pair.x, place));
+                    to[i * 8] = NARROW(OUT_T, result_of(p, &c, k ? pair.y : pair.x, place));
+                }
             }
-        }
         barrier(CLK_LOCAL_MEM_FENCE);
         UNROLL for (uint i = 0; i < TILE_M / 4 * ROUND_COLUMNS / THREADS; i++) {
             const uint line = (id + i * THREADS) / (TILE_M / 4);
@@ -355,7 +369,8 @@ static inline void store_sums(const conv_matrix_params *p, const product *z, uin
     }
 #else
     long places[FRAGMENTS_M * 2];
-    UNROLL for (uint i = 0; i < FRAGMENTS_M * 2; i++) places[i] = place_of_row(p, z, row + i * 8);
+    UNROLL for (uint i = 0; i < FRAGMENTS_M * 2; i++)
+        places[i] = place_of_row(p, z, row + i * 8);
     UNROLL for (uint j = 0; j < FRAGMENTS_N; j++) {
         const uint n = first + j * 8;
         const long columns[2] = {place_of_column(p, z, n), place_of_column(p, z, n + 1)};

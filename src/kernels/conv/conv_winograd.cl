@@ -50,16 +50,20 @@ __kernel void conv_winograd(const conv_winograd_params p) {
 
     float from[FROM * FROM], lines_done[TO * FROM], to[TO * TO];
 #if LEAVES
-    UNROLL for (int k = 0; k < 16; k++) from[k] = XPU_CPTR(float, p.planes)[planes + k * p.plane];
+    UNROLL for (int k = 0; k < 16; k++)
+        from[k] = XPU_CPTR(float, p.planes)[planes + k * p.plane];
 #else
     UNROLL for (int k = 0; k < FROM * FROM; k++) {
         const long h = h0 + k / FROM, w = w0 + k % FROM;
         const bool inside = h >= 0 && h < p.size[0] && w >= 0 && w < p.size[1];
-        from[k] = inside ? LOAD(T, XPU_CPTR(STORED(T), p.data), image + h * p.stride[2] + w * p.stride[3]) : 0;
+        from[k] =
+            inside ? LOAD(T, XPU_CPTR(STORED(T), p.data), image + h * p.stride[2] + w * p.stride[3]) : 0;
     }
 #endif
-    UNROLL for (int w = 0; w < FROM; w++) along(lines_done + w, from + w, FROM, FROM);
-    UNROLL for (int h = 0; h < TO; h++) along(to + h * TO, lines_done + h * FROM, 1, 1);
+    UNROLL for (int w = 0; w < FROM; w++)
+        along(lines_done + w, from + w, FROM, FROM);
+    UNROLL for (int h = 0; h < TO; h++)
+        along(to + h * TO, lines_done + h * FROM, 1, 1);
 #if LEAVES
     const float bias = p.bias ? LOAD(T, XPU_CPTR(STORED(T), p.bias), (long)channel * p.bias_stride) : 0;
     UNROLL for (int k = 0; k < TO * TO; k++) {
@@ -68,6 +72,7 @@ __kernel void conv_winograd(const conv_winograd_params p) {
             STORE(T, XPU_PTR(STORED(T), p.data), image + h * p.stride[2] + w * p.stride[3], to[k] + bias);
     }
 #else
-    UNROLL for (int k = 0; k < 16; k++) XPU_PTR(float, p.planes)[planes + k * p.plane] = to[k];
+    UNROLL for (int k = 0; k < 16; k++)
+        XPU_PTR(float, p.planes)[planes + k * p.plane] = to[k];
 #endif
 }

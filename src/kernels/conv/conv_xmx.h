@@ -53,40 +53,42 @@ conv_matrix(const conv_matrix_params p) {
     UNROLL for (int i = 0; i < SUMS_M; i++) {
         const pixel q = pixel_of(&p, min(m0 / 8 + i, p.rows / 8 - 1));
         blocks[i] = (block){q.n, (int)q.d, (int)q.h, (int)q.w * 8};
-        UNROLL for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
+        UNROLL for (int j = 0; j < SUMS_N; j++)
+            sum[i][j] = 0;
     }
 
     const int depth = (int)p.per_tap.value * 8; /* words */
-    NO_UNROLL for (int d = 0; d < (int)z.d.taps.value; d++)
-        NO_UNROLL for (int h = 0; h < (int)z.h.taps.value; h++)
-            NO_UNROLL for (int w = 0; w < (int)z.w.taps.value; w++) {
-        const tap_row line = tap_row_of(&p, &z, w);
-        if (line.height <= 0) continue;
-        __global void *lines[SUMS_M];
-        int first[SUMS_M];
-        UNROLL for (int i = 0; i < SUMS_M; i++) lines[i] =
-            line_of(&p, &z, im2col + (long)line.shift * p.im2col_pitch[3] * 16, &blocks[i], d, h, line.ahead,
-                    &first[i]);
-        const long tap = (long)d * p.dense_tap[0] + (long)h * p.dense_tap[1] + (long)w * p.dense_tap[2];
-        const surface b = {XPU_PTR(void, other + tap * 16), p.dense_width, (int)p.depth,
-                           max(p.dense_pitch * 16, p.dense_width)};
-        NO_UNROLL for (int k = 0; k < depth; k += 32) {
-            short8 left[2][SUMS_M];
-            int8 right[SUMS_N][2];
-            UNROLL for (int i = 0; i < SUMS_M; i++) {
-                union {
-                    ushort numbers[16];
-                    short8 halves[2];
-                } rows;
-                intel_sub_group_2d_block_read_16b_8r16x2c(lines[i], depth * 2, line.height, line.pitch,
-                                                          (int2)(k, first[i]), rows.numbers);
-                left[0][i] = rows.halves[0], left[1][i] = rows.halves[1];
+    NO_UNROLL for (int d = 0; d < (int)z.d.taps.value; d++) NO_UNROLL
+        for (int h = 0; h < (int)z.h.taps.value; h++) NO_UNROLL
+            for (int w = 0; w < (int)z.w.taps.value; w++) {
+                const tap_row line = tap_row_of(&p, &z, w);
+                if (line.height <= 0) continue;
+                __global void *lines[SUMS_M];
+                int first[SUMS_M];
+                UNROLL for (int i = 0; i < SUMS_M; i++)
+                    lines[i] = line_of(&p, &z, im2col + (long)line.shift * p.im2col_pitch[3] * 16, &blocks[i],
+                                       d, h, line.ahead, &first[i]);
+                const long tap =
+                    (long)d * p.dense_tap[0] + (long)h * p.dense_tap[1] + (long)w * p.dense_tap[2];
+                const surface b = {XPU_PTR(void, other + tap * 16), p.dense_width, (int)p.depth,
+                                   max(p.dense_pitch * 16, p.dense_width)};
+                NO_UNROLL for (int k = 0; k < depth; k += 32) {
+                    short8 left[2][SUMS_M];
+                    int8 right[SUMS_N][2];
+                    UNROLL for (int i = 0; i < SUMS_M; i++) {
+                        union {
+                            ushort numbers[16];
+                            short8 halves[2];
+                        } rows;
+                        intel_sub_group_2d_block_read_16b_8r16x2c(
+                            lines[i], depth * 2, line.height, line.pitch, (int2)(k, first[i]), rows.numbers);
+                        left[0][i] = rows.halves[0], left[1][i] = rows.halves[1];
+                    }
+                    UNROLL for (int j = 0; j < SUMS_N; j += 2)
+                        read_b_twice(&right[j], &b, (int)n0 + j * 16, k * 2 / ELEMENT);
+                    multiply_blocks(sum, left, right);
+                }
             }
-            UNROLL for (int j = 0; j < SUMS_N; j += 2)
-                read_b_twice(&right[j], &b, (int)n0 + j * 16, k * 2 / ELEMENT);
-            multiply_blocks(sum, left, right);
-        }
-    }
 
     UNROLL for (int j = 0; j < SUMS_N; j++) {
         const uint n = n0 + j * 16 + lane;
@@ -137,9 +139,11 @@ __attribute__((reqd_work_group_size(THREADS, 1, 1))) __kernel void conv_matrix(c
     const xpu_addr other = p.other + (long)z.group * p.dense_group * 16;
     const int width = (int)p.per_tap.value * 16, pitch = max(p.dense_pitch * 16, p.dense_width);
     columns c[PAIRS];
-    UNROLL for (int j = 0; j < PAIRS; j++) c[j] = columns_of(&p, &z, n0 + j * 32);
+    UNROLL for (int j = 0; j < PAIRS; j++)
+        c[j] = columns_of(&p, &z, n0 + j * 32);
     float8 sum[SUMS_M][SUMS_N];
-    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
+    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
+        for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
 
     /* A slice is counted in steps, the two blocks of pixels that others multiply at a time. */
     const uint all = p.depth / PIXELS, begin = z.slice * p.slice * 2, end = min(all, begin + p.slice * 2);
@@ -165,8 +169,8 @@ __attribute__((reqd_work_group_size(THREADS, 1, 1))) __kernel void conv_matrix(c
             read_a_across(left, &y, (int)m0, w);
             UNROLL for (int j = 0; j < PAIRS; j++)
                 read_b_half(&right[2 * j], &x[j], c[j].channel, w + first[j]);
-            UNROLL for (int j = 0; j < SUMS_N; j++) UNROLL for (int i = 0; i < SUMS_M; i++) sum[i][j] =
-                MULTIPLY(left[i], right[j], sum[i][j]);
+            UNROLL for (int j = 0; j < SUMS_N; j++) UNROLL
+                for (int i = 0; i < SUMS_M; i++) sum[i][j] = MULTIPLY(left[i], right[j], sum[i][j]);
         }
     }
 

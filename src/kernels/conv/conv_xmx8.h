@@ -130,15 +130,16 @@ static inline void open_weights(const conv_matrix_params *p, __private uint *at,
 }
 static inline void load_weights(const conv_matrix_params *p, __private uint8 *to, xpu_addr from,
                                 __private const uint *at, uint left) {
-    UNROLL for (uint i = 0; i < PIECES(TILE_N); i++) to[i] =
-        load_vector_in_order(IS_1X1 || (int)vector_half(i, false) < (int)left ? from + at[i] : ZERO_VECTOR);
+    UNROLL for (uint i = 0; i < PIECES(TILE_N); i++)
+        to[i] = load_vector_in_order(IS_1X1 || (int)vector_half(i, false) < (int)left ? from + at[i]
+                                                                                      : ZERO_VECTOR);
 }
 #elif DIRECTION == 1
 /* w, whose lines are channels of y at one tap and hold the channels of x; two neighbors share a place. */
 static inline void open_weights(const conv_matrix_params *p, __private uint *at, uint n0) {
     const uint pitch = (uint)BYTES(p->dense_pitch), last = (p->columns - 1 - n0) / 16 * 2 + IN_EIGHTS(TILE_N);
-    UNROLL for (uint i = 0; i < PAIRS_ACROSS(TILE_N); i++) at[i] =
-        pair_row(i, TILE_N) * pitch + min(pair_column(TILE_N), last) * (HALF / 2);
+    UNROLL for (uint i = 0; i < PAIRS_ACROSS(TILE_N); i++)
+        at[i] = pair_row(i, TILE_N) * pitch + min(pair_column(TILE_N), last) * (HALF / 2);
 }
 /* k from the tap's element `first` on. */
 static inline void load_weights(const conv_matrix_params *p, __private uint8 *to, xpu_addr base,
@@ -154,8 +155,8 @@ static inline void load_weights(const conv_matrix_params *p, __private uint8 *to
 /* y, whose lines are pixels and hold its channels: k of them from `first` on. */
 static inline void open_dense(const conv_matrix_params *p, __private uint *at, uint m0) {
     const uint pitch = (uint)BYTES(p->dense_pitch), last = (p->rows - 1 - m0) / 16 * 2 + IN_EIGHTS(TILE_M);
-    UNROLL for (uint i = 0; i < PAIRS_ACROSS(TILE_M); i++) at[i] =
-        pair_row(i, TILE_M) * pitch + min(pair_column(TILE_M), last) * (HALF / 2);
+    UNROLL for (uint i = 0; i < PAIRS_ACROSS(TILE_M); i++)
+        at[i] = pair_row(i, TILE_M) * pitch + min(pair_column(TILE_M), last) * (HALF / 2);
 }
 static inline void load_dense(const conv_matrix_params *p, __private uint8 *to, xpu_addr from,
                               __private const uint *at, uint first) {
@@ -235,7 +236,8 @@ __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv
     const product z = product_of(p, t.product);
     operands o;
     sum_block sum[SUMS_M][SUMS_N];
-    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
+    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
+        for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
 
     const uint begin = z.slice * p->slice; /* in steps */
 #if DIRECTION == 2

@@ -82,8 +82,9 @@
 #define B_FLIP 0x80808080u
 #endif
 
-#define COMPENSATION_AT(side, i)                                                                                    \
-    (p->compensation_common[side] + (p->compensation[side] ? XPU_CPTR(int, p->compensation[side])[(i) * p->compensation_stride[side]] : 0))
+#define COMPENSATION_AT(side, i)                                                                             \
+    (p->compensation_common[side] +                                                                          \
+     (p->compensation[side] ? XPU_CPTR(int, p->compensation[side])[(i) * p->compensation_stride[side]] : 0))
 
 #define SCALE_AT(t, address, place) (float)LOAD(t, XPU_CPTR(STORED(t), address), place)
 
@@ -153,7 +154,8 @@ static inline void store_result(const gemm_params *p, long b, long m, long n, ac
 #ifndef BAND
 #define BAND 1
 #endif
-/* What a group computes: the tile that begins at row m and column n of product b, over `depth` of k from k on. */
+/* What a group computes: the tile that begins at row m and column n of product b, over `depth` of k from
+ * k on. */
 typedef struct tile_origin {
     long m, n, b, slice, k, depth;
 } tile_origin;
@@ -204,13 +206,14 @@ static inline tile_origin find_gemm_tile(const gemm_params *p, const uint tile_m
     at.b = z % (uint)p->batch, at.slice = z / (uint)p->batch;
     at.k = at.slice * p->slice, at.depth = min(p->k - at.k, p->slice);
 #endif
-    const uint first = t / (BAND * tiles_n) * BAND, rows = min(tiles_m - first, (uint)BAND), u = t % (BAND * tiles_n);
+    const uint first = t / (BAND * tiles_n) * BAND, rows = min(tiles_m - first, (uint)BAND),
+               u = t % (BAND * tiles_n);
     at.m += (long)(first + u % rows) * tile_m, at.n += (long)(u / rows) * tile_n;
     return at;
 }
 #if GROUPED
 #define FIND_TILE(at, tile_m, tile_n)                                                                        \
-    const tile_origin at = find_gemm_tile(&p, tile_m, tile_n);                                                    \
+    const tile_origin at = find_gemm_tile(&p, tile_m, tile_n);                                               \
     if (at.b < 0) return
 #else
 #define FIND_TILE(at, tile_m, tile_n) const tile_origin at = find_gemm_tile(&p, tile_m, tile_n)
@@ -229,10 +232,14 @@ __kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void gemm(GIVEN) {
     const xpu_addr pa = p.a + b * p.a_stride.batch * sizeof(STORED(OPERAND_T));
     const xpu_addr pb = p.b + b * p.b_stride.batch * sizeof(STORED(OPERAND_T));
 
-#define A_AT(mm, kk) \
-    ((mm) < p.m && (kk) < k_end ? MAYBE_CONJUGATE_A(FETCH(pa, (mm) * p.a_stride.row + (kk) * p.a_stride.column)) : (acc_t)0)
-#define B_AT(kk, nn) \
-    ((nn) < p.n && (kk) < k_end ? MAYBE_CONJUGATE_B(FETCH(pb, (kk) * p.b_stride.row + (nn) * p.b_stride.column)) : (acc_t)0)
+#define A_AT(mm, kk)                                                                                         \
+    ((mm) < p.m && (kk) < k_end                                                                              \
+         ? MAYBE_CONJUGATE_A(FETCH(pa, (mm) * p.a_stride.row + (kk) * p.a_stride.column))                    \
+         : (acc_t)0)
+#define B_AT(kk, nn)                                                                                         \
+    ((nn) < p.n && (kk) < k_end                                                                              \
+         ? MAYBE_CONJUGATE_B(FETCH(pb, (kk) * p.b_stride.row + (nn) * p.b_stride.column))                    \
+         : (acc_t)0)
 
     acc_t sum[SIDE][SIDE];
     for (int i = 0; i < SIDE; i++)
@@ -309,32 +316,35 @@ static inline void store_partial_sum(const gemm_params *p, const tile_origin *at
 #endif
 /* A subgroup's sums, of the rows from m and the columns from n on. */
 static inline void store_blocks(const gemm_params *p, const tile_origin *at, long m, long n,
-                              __private sum_block (*sum)[SUMS_N]) {
+                                __private sum_block (*sum)[SUMS_N]) {
     n += get_local_id(0) % MATRIX_SUBGROUP_SIZE;
-    UNROLL for (int i = 0; i < SUMS_M; i++)
-        UNROLL for (int j = 0; j < SUMS_N; j++) {
+    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
+        for (int j = 0; j < SUMS_N; j++) {
             const acc_t rows[8] = {sum[i][j].s0, sum[i][j].s1, sum[i][j].s2, sum[i][j].s3,
                                    sum[i][j].s4, sum[i][j].s5, sum[i][j].s6, sum[i][j].s7};
-            UNROLL for (int r = 0; r < 8; r++) store_partial_sum(p, at, m + i * 8 + r, n + j * MATRIX_SUBGROUP_SIZE, rows[r]);
+            UNROLL for (int r = 0; r < 8; r++)
+                store_partial_sum(p, at, m + i * 8 + r, n + j * MATRIX_SUBGROUP_SIZE, rows[r]);
         }
 }
 
-__attribute__((intel_reqd_sub_group_size(MATRIX_SUBGROUP_SIZE))) __attribute__((reqd_work_group_size(THREADS, 1, 1)))
-__kernel void gemm_matrix(GIVEN) {
+__attribute__((intel_reqd_sub_group_size(MATRIX_SUBGROUP_SIZE)))
+__attribute__((reqd_work_group_size(THREADS, 1, 1))) __kernel void
+gemm_matrix(GIVEN) {
     TAKE_GIVEN
     FIND_TILE(at, TILE_M, TILE_N);
     const uint subgroup = get_local_id(0) / MATRIX_SUBGROUP_SIZE;
-    const uint m = subgroup % SUBGROUPS_ALONG_M * (SUMS_M * 8), n = subgroup / SUBGROUPS_ALONG_M * (SUMS_N * MATRIX_SUBGROUP_SIZE);
+    const uint m = subgroup % SUBGROUPS_ALONG_M * (SUMS_M * 8),
+               n = subgroup / SUBGROUPS_ALONG_M * (SUMS_N * MATRIX_SUBGROUP_SIZE);
     sum_block sum[SUMS_M][SUMS_N];
-    UNROLL for (int i = 0; i < SUMS_M; i++)
-        UNROLL for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
+    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
+        for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
 #ifdef MATRIX_XMX
     const surface a = {XPU_PTR(void, p.a + at.b * p.a_stride.batch * ELEMENT),
                        (int)(A_K_MAJOR ? p.k : p.m) * ELEMENT, (int)(A_K_MAJOR ? p.m : p.k),
                        (int)(A_K_MAJOR ? p.a_stride.row : p.a_stride.column) * ELEMENT};
 #if QUANTIZED_B
-    const surface b = {XPU_PTR(void, q.b.data + at.b * q.b.batch * E_BITS / 8), (int)p.k * E_BITS / 8, (int)p.n,
-                       (int)q.b.across * E_BITS / 8};
+    const surface b = {XPU_PTR(void, q.b.data + at.b * q.b.batch * E_BITS / 8), (int)p.k * E_BITS / 8,
+                       (int)p.n, (int)q.b.across * E_BITS / 8};
 #if SHARED_B
     __local uint made[2 * SHARED_ROUND] __attribute__((aligned(64)));
 #define GIVEN_LINES , &q.b, at.b, made
@@ -360,19 +370,19 @@ __kernel void gemm_matrix(GIVEN) {
     open_vectors(b.at, pitch_b, (int)min(p.n - at.n, (long)TILE_N), TILE_N, false);
     const int depth = (int)at.depth * ELEMENT;
     int stage = 0;
-#define PREFETCH_BOTH(step)                                                                                     \
+#define PREFETCH_BOTH(step)                                                                                  \
     {                                                                                                        \
         const int left_ = depth - (step) * LINE;                                                             \
         if (left_ > 0) {                                                                                     \
-            prefetch_vectors(a.next, pa, a.at, left_, TILE_M, true);                                             \
-            prefetch_vectors(b.next, pb, b.at, left_, TILE_N, false);                                            \
+            prefetch_vectors(a.next, pa, a.at, left_, TILE_M, true);                                         \
+            prefetch_vectors(b.next, pb, b.at, left_, TILE_N, false);                                        \
         }                                                                                                    \
         pa += LINE, pb += LINE;                                                                              \
     }
-#define STORE_BOTH(local_tile)                                                                                      \
+#define STORE_BOTH(local_tile)                                                                               \
     {                                                                                                        \
-        store_left(local_tile, a.next);                                                                             \
-        store_right((local_tile) + TILE_M * LINE, b.next);                                                          \
+        store_left(local_tile, a.next);                                                                      \
+        store_right((local_tile) + TILE_M * LINE, b.next);                                                   \
     }
     PRODUCT_DOUBLE_BUFFERED(sum, local_tiles, stage, (depth + LINE - 1) / LINE, PREFETCH_BOTH, STORE_BOTH);
 #endif
@@ -397,21 +407,23 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     open_quads(a.at, pitch_a, left_m, TILE_M, A_K_MAJOR);
     open_quads(o.at, pitch_b, left_n, TILE_N, B_K_MAJOR);
     acc_t sum[SUMS_M][SUMS_N];
-    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int j = 0; j < SUMS_N; j++) sum[i][j] = (acc_t)0;
+    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
+        for (int j = 0; j < SUMS_N; j++) sum[i][j] = (acc_t)0;
 
-#define PREFETCH_BOTH(step) /* the last tile is read twice rather than asked for */                             \
+/* The last tile is read twice rather than asked for. */
+#define PREFETCH_BOTH(step)                                                                                  \
     {                                                                                                        \
         pa += 0 < (step) && (step) < whole ? TILE_K * step_a : 0;                                            \
         pb += 0 < (step) && (step) < whole ? TILE_K * step_b : 0;                                            \
-        prefetch_quads(a.next, pa, a.at, left_m, TILE_M, A_K_MAJOR, A_QUADS);                                    \
-        prefetch_quads(o.next, pb, o.at, left_n, TILE_N, B_K_MAJOR, B_QUADS);                                    \
+        prefetch_quads(a.next, pa, a.at, left_m, TILE_M, A_K_MAJOR, A_QUADS);                                \
+        prefetch_quads(o.next, pb, o.at, left_n, TILE_N, B_K_MAJOR, B_QUADS);                                \
     }
-#define STORE_BOTH(local_tile)                                                                                      \
+#define STORE_BOTH(local_tile)                                                                               \
     {                                                                                                        \
         FLIP_QUADS(a.next, TILE_M, A_FLIP);                                                                  \
         FLIP_QUADS(o.next, TILE_N, B_FLIP);                                                                  \
-        store_quads(local_tile, a.next, TILE_M, A_K_MAJOR, CONJUGATE_A, (element_t)0);                                \
-        store_quads((local_tile) + TILE_K * PITCH_A, o.next, TILE_N, B_K_MAJOR, CONJUGATE_B, (element_t)0);           \
+        store_quads(local_tile, a.next, TILE_M, A_K_MAJOR, CONJUGATE_A, (element_t)0);                       \
+        store_quads((local_tile) + TILE_K * PITCH_A, o.next, TILE_N, B_K_MAJOR, CONJUGATE_B, (element_t)0);  \
     }
     int stage = 0;
     PRODUCT_DOUBLE_BUFFERED(sum, local_tiles, stage, whole, PREFETCH_BOTH, STORE_BOTH);
@@ -425,8 +437,9 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     }
 
     const long row = at.m + first_row(), column = at.n + first_column();
-    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int j = 0; j < SUMS_N; j += 4)
-        store_run(&p, &at, row + i / 4 * 16 + i % 4, column + j / 4 * 32, &sum[i][j]);
+    UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
+        for (int j = 0; j < SUMS_N; j += 4)
+            store_run(&p, &at, row + i / 4 * 16 + i % 4, column + j / 4 * 32, &sum[i][j]);
 }
 #elif defined(MATRIX_PTX)
 /* Lanes that differ in `bit` change the numbers whose places differ in `place`. */
@@ -447,11 +460,12 @@ static inline void exchange(__private acc_t (*two)[2], const uint bit, const uin
 static inline void gather_row(__private acc_t (*two)[2]) {
 #if MATRIX_IS_INT8 && !B_K_MAJOR
     acc_t four[4][2];
-    UNROLL for (uint i = 0; i < 4; i++)
-        UNROLL for (uint j = 0; j < 2; j++) four[i][j] = two[i / 2 * 2 + j][i % 2];
+    UNROLL for (uint i = 0; i < 4; i++) UNROLL
+        for (uint j = 0; j < 2; j++) four[i][j] = two[i / 2 * 2 + j][i % 2];
     exchange(four, 2, 2);
     exchange(four, 1, 2);
-    UNROLL for (uint i = 0; i < 4; i++) UNROLL for (uint j = 0; j < 2; j++) two[i][j] = four[i][j];
+    UNROLL for (uint i = 0; i < 4; i++) UNROLL
+        for (uint j = 0; j < 2; j++) two[i][j] = four[i][j];
 #else
     exchange(two, 1, 1);
     exchange(two, 2, 2);
@@ -478,10 +492,10 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
 /* What came with the step before is written down, and the next read. */
 #define LOAD_B(stage, on, part)                                                                              \
     {                                                                                                        \
-        store_dequantized(stage, &o, &q.b, part);                                                                  \
+        store_dequantized(stage, &o, &q.b, part);                                                            \
         if ((part) == LOADS - 1) {                                                                           \
-            advance_quantized(&o, on);                                                                             \
-            prefetch_quantized(&o, &q.b);                                                                          \
+            advance_quantized(&o, on);                                                                       \
+            prefetch_quantized(&o, &q.b);                                                                    \
         }                                                                                                    \
     }
 #define BEGIN_B prefetch_quantized(&o, &q.b)
@@ -492,28 +506,29 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
         p.b + (at.b * p.b_stride.batch + n0 * p.b_stride.column + at.k * p.b_stride.row) * ELEMENT;
     operand_b o;
 #define OPEN_B(step) open_operand(o.from, pb + (step) * ahead_b, pitch_b, left_n, TILE_N, B_K_MAJOR)
-#define LOAD_PART_B(stage, depth) load_part(stage, o.from, ahead_b, depth, left_n, TILE_N, B_K_MAJOR, B_ALIGNMENT)
+#define LOAD_PART_B(stage, depth)                                                                            \
+    load_part(stage, o.from, ahead_b, depth, left_n, TILE_N, B_K_MAJOR, B_ALIGNMENT)
 #define LOAD_B(stage, on, part) load_local_tile(stage, o.from, (on) ? ahead_b : 0, TILE_N, B_K_MAJOR)
 #define BEGIN_B
 #endif
     OPEN_B(0);
     fragment_sum sum[FRAGMENTS_M][FRAGMENTS_N];
-    UNROLL for (int i = 0; i < FRAGMENTS_M; i++)
-        UNROLL for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (fragment_sum)0;
+    UNROLL for (int i = 0; i < FRAGMENTS_M; i++) UNROLL
+        for (int j = 0; j < FRAGMENTS_N; j++) sum[i][j] = (fragment_sum)0;
 
 #define LOAD_REST(stage, step, part)                                                                         \
     if ((part) == 0) {                                                                                       \
         const int left_ = (int)clamp(depth - (long)(step) * TILE_K, 0L, (long)TILE_K);                       \
-        load_part(stage, a.from, ahead_a, left_, left_m, TILE_M, A_K_MAJOR, A_ALIGNMENT);                         \
-        LOAD_PART_B((stage) + LOCAL_TILE_A_BYTES, left_);                                                          \
+        load_part(stage, a.from, ahead_a, left_, left_m, TILE_M, A_K_MAJOR, A_ALIGNMENT);                    \
+        LOAD_PART_B((stage) + LOCAL_TILE_A_BYTES, left_);                                                    \
     }
 #if A_ALIGNMENT == 16 && B_ALIGNMENT == 16
     const int whole = (int)(depth / TILE_K) / LOCAL_TILES_PER_ITERATION * LOCAL_TILES_PER_ITERATION;
 #define LOAD_BOTH(stage, step, part)                                                                         \
     {                                                                                                        \
         const bool on_ = (step) + 1 < whole;                                                                 \
-        if ((part) == 0) load_local_tile(stage, a.from, on_ ? ahead_a : 0, TILE_M, A_K_MAJOR);                      \
-        LOAD_B((stage) + LOCAL_TILE_A_BYTES, on_, part);                                                           \
+        if ((part) == 0) load_local_tile(stage, a.from, on_ ? ahead_a : 0, TILE_M, A_K_MAJOR);               \
+        LOAD_B((stage) + LOCAL_TILE_A_BYTES, on_, part);                                                     \
     }
     if (whole > 0) {
         BEGIN_B;
@@ -521,18 +536,22 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     }
     open_operand(a.from, pa + whole * ahead_a, pitch_a, left_m, TILE_M, A_K_MAJOR);
     OPEN_B(whole);
-    for (int s = whole; s * TILE_K < depth; s++) MATRIX_PRODUCT_OF_TILE(sum, LOCAL_TILE_ADDRESS(local_tiles), s, LOAD_REST);
+    for (int s = whole; s * TILE_K < depth; s++)
+        MATRIX_PRODUCT_OF_TILE(sum, LOCAL_TILE_ADDRESS(local_tiles), s, LOAD_REST);
 #else
-    const int all = (int)((depth + TILE_K * LOCAL_TILES_PER_ITERATION - 1) / (TILE_K * LOCAL_TILES_PER_ITERATION)) * LOCAL_TILES_PER_ITERATION;
+    const int all =
+        (int)((depth + TILE_K * LOCAL_TILES_PER_ITERATION - 1) / (TILE_K * LOCAL_TILES_PER_ITERATION)) *
+        LOCAL_TILES_PER_ITERATION;
     MATRIX_PRODUCT(sum, LOCAL_TILE_ADDRESS(local_tiles), all, LOAD_REST);
 #endif
 
-    const uint lane = get_local_id(0) % MATRIX_SUBGROUP_SIZE, subgroup = get_local_id(0) / MATRIX_SUBGROUP_SIZE;
+    const uint lane = get_local_id(0) % MATRIX_SUBGROUP_SIZE,
+               subgroup = get_local_id(0) / MATRIX_SUBGROUP_SIZE;
     const long row = m0 + subgroup % SUBGROUPS_M * (FRAGMENTS_M * 16) + lane / 4 * LEFT_ROWS;
     const long column = n0 + subgroup / SUBGROUPS_M * (FRAGMENTS_N * 8) + lane % 4 * 8;
-    UNROLL for (int i = 0; i < FRAGMENTS_M; i++)
-        UNROLL for (int j = 0; j < FRAGMENTS_N; j += 4)
-            UNROLL for (int lower = 0; lower < 2; lower++) {
+    UNROLL for (int i = 0; i < FRAGMENTS_M; i++) UNROLL
+        for (int j = 0; j < FRAGMENTS_N; j += 4) UNROLL
+            for (int lower = 0; lower < 2; lower++) {
                 acc_t two[4][2];
                 UNROLL for (int l = 0; l < 4; l++) {
                     two[l][0] = lower ? sum[i][j + l].z : sum[i][j + l].x;
@@ -594,9 +613,10 @@ __kernel __attribute__((reqd_work_group_size(COLUMNS, PARTS, 1))) void gemv_port
 #ifdef SKINNY
 #define LANES 16
 #define COLUMNS (LANES / SKINNY) /* of a subgroup, so that each lane gets one result */
-#define DEPTH (SKINNY * COLUMNS_AT_ONCE >= 8 ? 1 : SKINNY * COLUMNS_AT_ONCE == 4 ? 2 : 4) /* of k: sums that don't wait for each other */
-__attribute__((intel_reqd_sub_group_size(LANES))) __attribute__((reqd_work_group_size(LANES, 1, 1)))
-__kernel void gemm_skinny(const gemm_params p) {
+/* of k: sums that don't wait for each other */
+#define DEPTH (SKINNY * COLUMNS_AT_ONCE >= 8 ? 1 : SKINNY * COLUMNS_AT_ONCE == 4 ? 2 : 4)
+__attribute__((intel_reqd_sub_group_size(LANES)))
+__attribute__((reqd_work_group_size(LANES, 1, 1))) __kernel void gemm_skinny(const gemm_params p) {
     const uint lane = get_sub_group_local_id();
     const long blocks = (p.n + COLUMNS - 1) / COLUMNS, g = XPU_GROUP(0);
     const long n0 = g % blocks * COLUMNS, b = g / blocks;
@@ -617,11 +637,11 @@ __kernel void gemm_skinny(const gemm_params p) {
                     for (int d = 0; d < DEPTH; d++) sum[i][j][d] = 0;
 #define STEP(k, d)                                                                                           \
     {                                                                                                        \
-        float v[COLUMNS_AT_ONCE];                                                                                    \
-        for (int j = 0; j < COLUMNS_AT_ONCE; j++) v[j] = FETCH(column[j], k);                                        \
-        for (int i = 0; i < SKINNY; i++) {                                                                     \
+        float v[COLUMNS_AT_ONCE];                                                                            \
+        for (int j = 0; j < COLUMNS_AT_ONCE; j++) v[j] = FETCH(column[j], k);                                \
+        for (int i = 0; i < SKINNY; i++) {                                                                   \
             const float u = FETCH(row[i], k);                                                                \
-            for (int j = 0; j < COLUMNS_AT_ONCE; j++) sum[i][j][d] = fma(u, v[j], sum[i][j][d]);                     \
+            for (int j = 0; j < COLUMNS_AT_ONCE; j++) sum[i][j][d] = fma(u, v[j], sum[i][j][d]);             \
         }                                                                                                    \
     }
             long k = 0;
@@ -666,7 +686,8 @@ __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void gemm_reduce_slice
 #endif
 
 #ifdef ROWS_OF_SUMS
-__kernel __attribute__((reqd_work_group_size(GEMM_EPILOGUE_LANES, 1, 1))) void gemm_epilogue(const gemm_params p) {
+__kernel
+    __attribute__((reqd_work_group_size(GEMM_EPILOGUE_LANES, 1, 1))) void gemm_epilogue(const gemm_params p) {
     const long spans = (p.n + GEMM_EPILOGUE_SPAN - 1) / GEMM_EPILOGUE_SPAN, g = XPU_GROUP(0), row = g / spans;
     const long m = row % p.m, b = row / p.m, from = g % spans * GEMM_EPILOGUE_SPAN;
     const long to = min(p.n, from + GEMM_EPILOGUE_SPAN);
@@ -676,6 +697,7 @@ __kernel __attribute__((reqd_work_group_size(GEMM_EPILOGUE_LANES, 1, 1))) void g
     if (CONTIGUOUS_MASK & 4) q.other_stride.column = 1;
     if (CONTIGUOUS_MASK & 8) q.b_scale_stride[1] = 1;
     __global const acc_t *const sums = XPU_CPTR(acc_t, p.partial) + row * p.n;
-    for (long n = from + (long)get_local_id(0); n < to; n += GEMM_EPILOGUE_LANES) store_result(&q, b, m, n, sums[n]);
+    for (long n = from + (long)get_local_id(0); n < to; n += GEMM_EPILOGUE_LANES)
+        store_result(&q, b, m, n, sums[n]);
 }
 #endif

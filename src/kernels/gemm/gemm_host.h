@@ -15,7 +15,7 @@
 
 #if HALVES
 /* left[row][k] = A[row][k], from `from` on. */
-static inline void host_widen(const gemm_params *p, __local float *left, __global const STORED(T) * from,
+static inline void host_widen(const gemm_params *p, __local float *left, __global const STORED(T) *from,
                               int depth, int rows) {
     const long down = p->a_stride.row, across = A_K_MAJOR ? 1 : p->a_stride.column;
     for (int m = 0; m < rows; m++) {
@@ -29,7 +29,7 @@ static inline void host_widen(const gemm_params *p, __local float *left, __globa
 #endif
 
 #if !EPILOGUE && !COMBINE
-static inline float16 host_value(const gemm_params *p, __global const STORED(T) * c, float16 sum) {
+static inline float16 host_value(const gemm_params *p, __global const STORED(T) *c, float16 sum) {
     const float16 v = SCALAR(p->alpha) * sum;
     const float beta = SCALAR(p->beta);
     if (beta == 0) return v;
@@ -98,8 +98,8 @@ XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void ge
                 }
                 for (int k = 0; k < depth; k++) {
                     const float16 right = vload16(0, PANEL(n, k));
-                    _Pragma("unroll") for (int i = 0; i < HOST_ROWS; i++) sum[i] =
-                        fma((float16)a[i][k * step], right, sum[i]);
+                    _Pragma("unroll") for (int i = 0; i < HOST_ROWS; i++)
+                        sum[i] = fma((float16)a[i][k * step], right, sum[i]);
                 }
                 _Pragma("unroll") for (int i = 0; i < HOST_ROWS; i++) {
                     const int row = m + i;

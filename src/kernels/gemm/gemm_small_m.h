@@ -98,18 +98,21 @@ static inline float add_products(float8 x, float8 v, float sum) {
 /* Adds the products of `count` octets of each row, A, and line, B, of one group. */
 #define ADD_OCTETS(count, A, B)                                                                              \
     float sum[ROWS][COLUMNS];                                                                                \
-    UNROLL_HINT for (int r = 0; r < ROWS; r++) for (int j = 0; j < COLUMNS; j++) sum[r][j] = 0;              \
+    UNROLL_HINT for (int r = 0; r < ROWS; r++)                                                               \
+        for (int j = 0; j < COLUMNS; j++) sum[r][j] = 0;                                                     \
     UNROLL_HINT for (int o = 0; o < (count); o++) {                                                          \
         float8 x_[ROWS];                                                                                     \
-        UNROLL_HINT for (int r = 0; r < ROWS; r++) x_[r] = A;                                                \
+        UNROLL_HINT for (int r = 0; r < ROWS; r++)                                                           \
+            x_[r] = A;                                                                                       \
         UNROLL_HINT for (int j = 0; j < COLUMNS; j++) {                                                      \
             const float8 v_ = ZERO_FORM == 3 ? dequantize_vec8(&q.b, B, scale[j], zero[j])                   \
                                              : subtract_zero(&q.b, numbers(B), zero[j]);                     \
-            UNROLL_HINT for (int r = 0; r < ROWS; r++) sum[r][j] = add_products(x_[r], v_, sum[r][j]);       \
+            UNROLL_HINT for (int r = 0; r < ROWS; r++)                                                       \
+                sum[r][j] = add_products(x_[r], v_, sum[r][j]);                                              \
         }                                                                                                    \
     }                                                                                                        \
-    UNROLL_HINT for (int r = 0; r < ROWS; r++) for (int j = 0; j < COLUMNS; j++) total[r][j] =               \
-        fma(sum[r][j], SUM_SCALE(j), total[r][j]);
+    UNROLL_HINT for (int r = 0; r < ROWS; r++)                                                               \
+        for (int j = 0; j < COLUMNS; j++) total[r][j] = fma(sum[r][j], SUM_SCALE(j), total[r][j]);
 #endif
 
 #ifdef SUBGROUP_SIZE

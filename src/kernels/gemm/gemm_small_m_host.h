@@ -47,15 +47,18 @@ static inline float16 nibbles(uint16 v, int j) {
 
 /* Of 128 numbers every eighth beside each other. */
 static inline void permute_nibbles(__local float *to, __local float *sums, __local float *powers,
-                                   __global const STORED(T) * from) {
+                                   __global const STORED(T) *from) {
     float16 a[8], b[8];
-    UNROLL_HINT for (int i = 0; i < 8; i++) a[i] = LOAD16(from + i * 16);
+    UNROLL_HINT for (int i = 0; i < 8; i++)
+        a[i] = LOAD16(from + i * 16);
     /* even ones first, and so thrice */
-    UNROLL_HINT for (int i = 0; i < 4; i++) b[i] = (float16)(a[2 * i].even, a[2 * i + 1].even),
-                                            b[4 + i] = (float16)(a[2 * i].odd, a[2 * i + 1].odd);
-    UNROLL_HINT for (int h = 0; h < 8; h += 4) UNROLL_HINT for (int i = 0; i < 2; i++)
-        a[h + i] = (float16)(b[h + 2 * i].even, b[h + 2 * i + 1].even),
-              a[h + 2 + i] = (float16)(b[h + 2 * i].odd, b[h + 2 * i + 1].odd);
+    UNROLL_HINT for (int i = 0; i < 4; i++)
+        b[i] = (float16)(a[2 * i].even, a[2 * i + 1].even),
+        b[4 + i] = (float16)(a[2 * i].odd, a[2 * i + 1].odd);
+    UNROLL_HINT for (int h = 0; h < 8; h += 4) UNROLL_HINT
+        for (int i = 0; i < 2; i++)
+            a[h + i] = (float16)(b[h + 2 * i].even, b[h + 2 * i + 1].even),
+                  a[h + 2 + i] = (float16)(b[h + 2 * i].odd, b[h + 2 * i + 1].odd);
     UNROLL_HINT for (int h = 0; h < 8; h += 2) {
         const int place = (h & 4 ? 1 : 0) + (h & 2 ? 2 : 0);
         *(__local float16 *)(to + place * 16) = (float16)(a[h].even, a[h + 1].even);
@@ -113,7 +116,7 @@ gemm_small_m_host(const gemm_quantized_params q) {
     g /= blocks_m;
     const long n0 = g % blocks_n * (COLUMNS * SUBGROUPS) + subgroup * COLUMNS, b = g / blocks_n;
     /* Beyond the last row or line the last is done again. */
-    __global const STORED(T) * row[ROWS];
+    __global const STORED(T) *row[ROWS];
     xpu_addr line[COLUMNS];
     long scales[COLUMNS], zeros[COLUMNS];
     for (int r = 0; r < ROWS; r++)
@@ -155,11 +158,12 @@ gemm_small_m_host(const gemm_quantized_params q) {
                     bits[j] = vload16(0, XPU_CPTR(uint, line[j]) + k / 8);
                     if (E_FORM == FORM_SIGNED) bits[j] ^= 0x88888888u;
                 }
-                UNROLL_HINT for (int i = 0; i < 8; i++) UNROLL_HINT for (int r = 0; r < ROWS; r++) {
-                    const float16 x = *(__local const float16 *)(permuted[r] + k + i * 16);
-                    UNROLL_HINT for (int j = 0; j < COLUMNS; j++) sum[r][j] =
-                        fma(x, nibbles(bits[j], i), sum[r][j]);
-                }
+                UNROLL_HINT for (int i = 0; i < 8; i++) UNROLL_HINT
+                    for (int r = 0; r < ROWS; r++) {
+                        const float16 x = *(__local const float16 *)(permuted[r] + k + i * 16);
+                        UNROLL_HINT for (int j = 0; j < COLUMNS; j++)
+                            sum[r][j] = fma(x, nibbles(bits[j], i), sum[r][j]);
+                    }
                 UNROLL_HINT for (int r = 0; r < ROWS; r++) {
                     of_row[r] += *(__local const float16 *)(eights[r] + k / 8);
                     less[r] += *(__local const float16 *)(powers[r] + k / 8);
@@ -171,11 +175,14 @@ gemm_small_m_host(const gemm_quantized_params q) {
 #else
         for (long k = from; k < to; k += BLOCK) {
             float16 x[ROWS];
-            UNROLL_HINT for (int r = 0; r < ROWS; r++) x[r] = LOAD16(row[r] + k);
-            if (ZERO_FORM || HAS_ZERO_OFFSET) UNROLL_HINT for (int r = 0; r < ROWS; r++) of_row[r] += x[r];
+            UNROLL_HINT for (int r = 0; r < ROWS; r++)
+                x[r] = LOAD16(row[r] + k);
+            if (ZERO_FORM || HAS_ZERO_OFFSET) UNROLL_HINT
+                for (int r = 0; r < ROWS; r++) of_row[r] += x[r];
             UNROLL_HINT for (int j = 0; j < COLUMNS; j++) {
                 const float16 v = sixteen_of_b(line[j], k);
-                UNROLL_HINT for (int r = 0; r < ROWS; r++) sum[r][j] = fma(x[r], v, sum[r][j]);
+                UNROLL_HINT for (int r = 0; r < ROWS; r++)
+                    sum[r][j] = fma(x[r], v, sum[r][j]);
             }
         }
 #endif

@@ -122,7 +122,8 @@ static inline uint4 normed(uint4 v, uint4 w) {
 
 /* The sum over the `count` work-items beside each other, a power of two, that this one is of. */
 static inline float over_neighbors(float v, const uint count) {
-    UNROLL for (uint i = 1; i < count; i *= 2) v += lane_across(v, i);
+    UNROLL for (uint i = 1; i < count; i *= 2)
+        v += lane_across(v, i);
     return v;
 }
 
@@ -153,11 +154,12 @@ static inline float over_neighbors(float v, const uint count) {
 /* Reads PREFETCH_DISTANCE steps from `from` on; from `end` on the last one again. */
 #define READ_STEPS(to, from)                                                                                 \
     {                                                                                                        \
-        UNROLL for (int s = 0; s < PREFETCH_DISTANCE; s++) UNROLL for (int j = 0; j < 2; j++) {              \
-            const uint at_ = (uint)min((from) + s, end - 1);                                                 \
-            to[s].bits[j] =                                                                                  \
-                IS_THERE(at_ * SMALL_M_STEP + part) ? load_vector_nc(lines[j] + at_ * 64) : (uint4)(0);      \
-        }                                                                                                    \
+        UNROLL for (int s = 0; s < PREFETCH_DISTANCE; s++) UNROLL                                            \
+            for (int j = 0; j < 2; j++) {                                                                    \
+                const uint at_ = (uint)min((from) + s, end - 1);                                             \
+                to[s].bits[j] =                                                                              \
+                    IS_THERE(at_ * SMALL_M_STEP + part) ? load_vector_nc(lines[j] + at_ * 64) : (uint4)(0);  \
+            }                                                                                                \
         UNROLL for (int s = 0; s < PREFETCH_DISTANCE; s++) {                                                 \
             const uint at_ = (uint)min((from) + s, end - 1) * SMALL_M_STEP;                                  \
             const uint along = (uint)group_of(&l, at_); /* of all lanes, whose sums these become */          \
@@ -172,7 +174,8 @@ static inline float over_neighbors(float v, const uint count) {
 #define MULTIPLY_STEP(here, step)                                                                            \
     {                                                                                                        \
         float4 sum[ROW_BLOCKS], other_sum[ROW_BLOCKS]; /* two, that fewer wait for each other */             \
-        UNROLL for (int i = 0; i < ROW_BLOCKS; i++) sum[i] = other_sum[i] = 0;                               \
+        UNROLL for (int i = 0; i < ROW_BLOCKS; i++)                                                          \
+            sum[i] = other_sum[i] = 0;                                                                       \
         UNROLL for (int o = 0; o < SMALL_M_CHUNK / 8; o++) {                                                 \
             const uint4 v = pairs_of(octet_of((here).bits[0], o), (here).less[0]);                           \
             const uint4 w = pairs_of(octet_of((here).bits[1], o), (here).less[1]);                           \
@@ -383,7 +386,8 @@ void gemm_small_m_mma(const gemm_quantized_params q) {
             if ((int)step >= end) break;
             MULTIPLY_STEP(now[s], step)
         }
-        UNROLL for (int s = 0; s < PREFETCH_DISTANCE; s++) now[s] = next[s];
+        UNROLL for (int s = 0; s < PREFETCH_DISTANCE; s++)
+            now[s] = next[s];
     }
 #endif
 
@@ -403,15 +407,18 @@ void gemm_small_m_mma(const gemm_quantized_params q) {
         const int m = i / GROUP_EACH, n = i % GROUP_EACH, first = n / EACH * K_SUBGROUPS;
         if (n0 + n >= p.n) continue;
         float sum = 0;
-        UNROLL for (int t = 0; t < K_SUBGROUPS; t++) sum += SUM_AT(first + t, m, n % EACH);
+        UNROLL for (int t = 0; t < K_SUBGROUPS; t++)
+            sum += SUM_AT(first + t, m, n % EACH);
 #if LINE_PAIRS
         float other = 0;
-        UNROLL for (int t = 0; t < K_SUBGROUPS; t++) other += SUM_AT(first + t, m, n % EACH + 8);
+        UNROLL for (int t = 0; t < K_SUBGROUPS; t++)
+            other += SUM_AT(first + t, m, n % EACH + 8);
 #endif
 #if NORMED
 #if X_ROOM
         float square = 0;
-        UNROLL for (int t = 0; t < SUBGROUPS; t++) square += squares[t][m];
+        UNROLL for (int t = 0; t < SUBGROUPS; t++)
+            square += squares[t][m];
         const float root = inverse_rms_of(&fused, square);
 #else
         const float root = roots[m];

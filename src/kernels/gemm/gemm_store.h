@@ -39,10 +39,13 @@ static inline void add_c(const gemm_params *p, long b, long m, long n, __private
 #if C_FORM == 2
     packed_run c;
     const xpu_addr from = p->c + c_offset(p, b, m, n) * sizeof(RAW(T));
-    UNROLL for (int i = 0; i < C_CHUNKS; i++) c.c[i] = XPU_CPTR(C_CHUNK, from)[i];
-    UNROLL for (int j = 0; j < RUN; j++) v[j] = multiply_add(v[j], beta, (value_t)WIDEN(T, c.of[j]));
+    UNROLL for (int i = 0; i < C_CHUNKS; i++)
+        c.c[i] = XPU_CPTR(C_CHUNK, from)[i];
+    UNROLL for (int j = 0; j < RUN; j++)
+        v[j] = multiply_add(v[j], beta, (value_t)WIDEN(T, c.of[j]));
 #else
-    UNROLL for (int j = 0; j < RUN; j++) v[j] = multiply_add(v[j], beta, FETCH_C(c_offset(p, b, m, n + j)));
+    UNROLL for (int j = 0; j < RUN; j++)
+        v[j] = multiply_add(v[j], beta, FETCH_C(c_offset(p, b, m, n + j)));
 #endif
 }
 
@@ -51,10 +54,13 @@ static inline void end_run(const gemm_params *p, long b, long m, long n, __priva
 #if COMBINE && OTHER_VECTOR_BYTES
     packed_run r;
     const xpu_addr from = p->end.other + other_offset(p, b, m, n) * sizeof(RAW(T));
-    UNROLL for (int i = 0; i < OTHER_CHUNKS; i++) r.other[i] = XPU_CPTR(OTHER_CHUNK, from)[i];
-    UNROLL for (int j = 0; j < RUN; j++) v[j] = apply_post_ops(&p->end, v[j], (value_t)WIDEN(T, r.of[j]));
+    UNROLL for (int i = 0; i < OTHER_CHUNKS; i++)
+        r.other[i] = XPU_CPTR(OTHER_CHUNK, from)[i];
+    UNROLL for (int j = 0; j < RUN; j++)
+        v[j] = apply_post_ops(&p->end, v[j], (value_t)WIDEN(T, r.of[j]));
 #else
-    UNROLL for (int j = 0; j < RUN; j++) v[j] = apply_post_ops(&p->end, v[j], OTHER(p, b, m, n + j));
+    UNROLL for (int j = 0; j < RUN; j++)
+        v[j] = apply_post_ops(&p->end, v[j], OTHER(p, b, m, n + j));
 #endif
 }
 
@@ -64,27 +70,33 @@ static inline void store_run(const gemm_params *p, const tile_origin *at, long m
 #if IS_SPLIT
     if (n + RUN <= p->n && p->n % 4 == 0) {
         sums_run r;
-        UNROLL for (int j = 0; j < RUN; j++) r.of[j] = sum[j];
+        UNROLL for (int j = 0; j < RUN; j++)
+            r.of[j] = sum[j];
         __global acc_t *to =
             XPU_PTR(acc_t, p->partial) + ((at->slice * p->batch + at->b) * p->m + m) * p->n + n;
-        UNROLL for (int i = 0; i < SUM_CHUNKS; i++)((__global uint4 *)to)[i] = r.parts[i];
+        UNROLL for (int i = 0; i < SUM_CHUNKS; i++)
+            ((__global uint4 *)to)[i] = r.parts[i];
         return;
     }
 #elif OUT_VECTOR_BYTES
     if (n + RUN <= p->n) {
         value_t v[RUN];
         output_run r;
-        UNROLL for (int j = 0; j < RUN; j++) v[j] = scaled(p, at->b, m, n + j, sum[j]);
+        UNROLL for (int j = 0; j < RUN; j++)
+            v[j] = scaled(p, at->b, m, n + j, sum[j]);
 #if C_FORM
         add_c(p, at->b, m, n, v);
 #endif
         end_run(p, at->b, m, n, v);
-        UNROLL for (int j = 0; j < RUN; j++) r.of[j] = NARROW(OUT_T, quantize_output(&p->leave, v[j]));
+        UNROLL for (int j = 0; j < RUN; j++)
+            r.of[j] = NARROW(OUT_T, quantize_output(&p->leave, v[j]));
         const xpu_addr to =
             p->out + (at->b * p->out_stride.batch + m * p->out_stride.row + n) * sizeof(RAW(OUT_T));
-        UNROLL for (int i = 0; i < OUT_CHUNKS; i++) XPU_PTR(OUT_CHUNK, to)[i] = r.out[i];
+        UNROLL for (int i = 0; i < OUT_CHUNKS; i++)
+            XPU_PTR(OUT_CHUNK, to)[i] = r.out[i];
         return;
     }
 #endif
-    UNROLL for (int j = 0; j < RUN; j++) store_partial_sum(p, at, m, n + j, sum[j]);
+    UNROLL for (int j = 0; j < RUN; j++)
+        store_partial_sum(p, at, m, n + j, sum[j]);
 }

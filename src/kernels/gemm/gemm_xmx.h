@@ -96,11 +96,13 @@ typedef struct blocks_b {
 /* Rows from m, columns from n on; `k` numbers. */
 static inline void open_a(__private blocks_a *a, const surface *s, int m, int k) {
     const int x = A_K_MAJOR ? k * ELEMENT / A_WORDS : m * ELEMENT / A_WORDS, y = A_K_MAJOR ? m : k;
-    UNROLL for (int r = 0; r < KEPT(READS_A); r++) a->at[r] = OPEN(s, x + X_OF_A(r), y + Y_OF_A(r), SHAPE_A);
+    UNROLL for (int r = 0; r < KEPT(READS_A); r++)
+        a->at[r] = OPEN(s, x + X_OF_A(r), y + Y_OF_A(r), SHAPE_A);
 }
 static inline void open_b(__private blocks_b *b, const surface *s, int n, int k) {
     const int x = B_K_MAJOR ? WORDS_B(k) : n, y = B_K_MAJOR ? n : k;
-    UNROLL for (int r = 0; r < KEPT(READS_B); r++) b->at[r] = OPEN(s, x + X_OF_B(r), y + Y_OF_B(r), SHAPE_B);
+    UNROLL for (int r = 0; r < KEPT(READS_B); r++)
+        b->at[r] = OPEN(s, x + X_OF_B(r), y + Y_OF_B(r), SHAPE_B);
 }
 /* Number r of a step, `ahead` steps from where the addresses are. */
 #define READ_OF_A(name, to, r)                                                                               \
@@ -137,7 +139,8 @@ static inline void read_rows(__private left_block (*to)[SUMS_M], __private block
 #endif
 }
 static inline void read_left(__private left_block (*to)[SUMS_M], __private blocks_a *a, const int ahead) {
-    UNROLL for (int r = 0; r < READS_A; r++) read_rows(to, a, r, ahead);
+    UNROLL for (int r = 0; r < READS_A; r++)
+        read_rows(to, a, r, ahead);
 }
 
 #if QUANTIZED_B
@@ -208,8 +211,9 @@ static inline void open_request(__private request *q, const surface *s, int firs
     const int x =
         (k_major ? k * ELEMENT / 2 + ALONG(true) * 32 : first * ELEMENT / 2) + FIRST_X(k_major, subgroup);
     const int y = (k_major ? first : k + ALONG(false) * 32) + FIRST_Y(k_major, subgroup);
-    UNROLL for (int i = 0; i < KEPT(REQUESTS); i++) q->at[i] =
-        OPEN(s, x + FIRST_X(k_major, i * SUBGROUPS), y + FIRST_Y(k_major, i * SUBGROUPS), 16, 32, 2);
+    UNROLL for (int i = 0; i < KEPT(REQUESTS); i++)
+        q->at[i] =
+            OPEN(s, x + FIRST_X(k_major, i * SUBGROUPS), y + FIRST_Y(k_major, i * SUBGROUPS), 16, 32, 2);
 }
 /* Where reads have no offsets a copy of each address is what is sent: to change one that was sent costs a
  * wait each, and the copies are waited for together. */
@@ -218,9 +222,11 @@ static inline void open_request(__private request *q, const surface *s, int firs
 #define ASK_FOR(q, k_major, i)                                                                               \
     ASK(PAYLOAD((q)->at[0]), FIRST_X(k_major, (i) * SUBGROUPS), FIRST_Y(k_major, (i) * SUBGROUPS))
 static inline void ask(__private request *a, __private request *b) {
-    UNROLL for (int i = 0; i < REQUESTS; i++) ASK_FOR(a, A_K_MAJOR, i);
+    UNROLL for (int i = 0; i < REQUESTS; i++)
+        ASK_FOR(a, A_K_MAJOR, i);
 #if !QUANTIZED_B
-    UNROLL for (int i = 0; i < REQUESTS; i++) ASK_FOR(b, B_K_MAJOR, i);
+    UNROLL for (int i = 0; i < REQUESTS; i++)
+        ASK_FOR(b, B_K_MAJOR, i);
 #endif
 }
 #else
@@ -231,7 +237,8 @@ static inline void ask(__private request *a, __private request *b) {
         sent[2 * i + 1] = __builtin_IB_subgroup_copyBlock2DAddressPayload(b->at[i]);
     }
     NO_REORDER;
-    UNROLL for (int i = 0; i < 2 * REQUESTS; i++) ASK(PAYLOAD(sent[i]), 0, 0);
+    UNROLL for (int i = 0; i < 2 * REQUESTS; i++)
+        ASK(PAYLOAD(sent[i]), 0, 0);
     NO_REORDER;
 }
 #endif
@@ -247,9 +254,10 @@ static inline void multiply_rows(__private sum_block (*sum)[SUMS_N], __private b
     UNROLL for (int r = 0; r < READS_A; r++) {
         left_block left[2][SUMS_M];
         read_rows(left, a, r, ahead);
-        UNROLL for (int h = 0; h < 2; h++) UNROLL for (int j = 0; j < SUMS_N; j++)
-            UNROLL for (int i = r * ROWS_AT_ONCE; i < (r + 1) * ROWS_AT_ONCE; i++) sum[i][j] =
-                MULTIPLY(left[h][i], right[j][h], sum[i][j]);
+        UNROLL for (int h = 0; h < 2; h++) UNROLL
+            for (int j = 0; j < SUMS_N; j++) UNROLL
+                for (int i = r * ROWS_AT_ONCE; i < (r + 1) * ROWS_AT_ONCE; i++)
+                    sum[i][j] = MULTIPLY(left[h][i], right[j][h], sum[i][j]);
     }
 }
 #endif

@@ -45,7 +45,8 @@ static inline void prefetch_quantized(__private octets *o, __private blocks_b *b
             uint dwords[B_DWORDS];
         } v;
         READ_BLOCK(READ_B, v, KEPT_OF(b, j), 0, OFFSET(Y_OF_B(j)));
-        UNROLL for (int i = 0; i < B_DWORDS; i++) o->elements[j][i] = v.dwords[i];
+        UNROLL for (int i = 0; i < B_DWORDS; i++)
+            o->elements[j][i] = v.dwords[i];
     }
     if (k < o->group_end) return;
     const long group = group_of(q, min(k, length - 1)), end = (group + 1) * q->group_along;
@@ -60,8 +61,8 @@ static inline void prefetch_quantized(__private octets *o, __private blocks_b *b
 /* Are there NaN? */
 static inline bool has_nan(__private const octets *o) {
     uint found = 0;
-    UNROLL for (int j = 0; j < SHARED_BLOCKS; j++) UNROLL for (int i = 0; i < B_DWORDS; i++) found |=
-        (o->elements[j][i] & 0x7f7f7f7fu) + 0x01010101u;
+    UNROLL for (int j = 0; j < SHARED_BLOCKS; j++) UNROLL
+        for (int i = 0; i < B_DWORDS; i++) found |= (o->elements[j][i] & 0x7f7f7f7fu) + 0x01010101u;
     return sub_group_any((found & 0x80808080u) != 0);
 }
 /* A byte of NaN for each of them. */
@@ -83,14 +84,16 @@ static inline void dequantize_block(__private int8 (*to)[2], __private const oct
         short8 numbers[4];
         int8 halves[2];
     } v[SHARED_BLOCKS];
-    UNROLL for (int j = 0; j < SHARED_BLOCKS; j++) UNROLL for (int i = 0; i < 4; i++) v[j].numbers[i] =
-        ROUND_BLOCK(dequantize_vec8(q, octet_of(o, j, i), o->scale[j], o->zero[j]));
+    UNROLL for (int j = 0; j < SHARED_BLOCKS; j++) UNROLL
+        for (int i = 0; i < 4; i++)
+            v[j].numbers[i] = ROUND_BLOCK(dequantize_vec8(q, octet_of(o, j, i), o->scale[j], o->zero[j]));
 #if E_FORM == FORM_E4M3FN
-    if (has_nan(o))
-        UNROLL for (int j = 0; j < SHARED_BLOCKS; j++) UNROLL for (int i = 0; i < 4; i++) v[j].numbers[i] =
-            put_nan(v[j].numbers[i], octet_of(o, j, i));
+    if (has_nan(o)) UNROLL
+        for (int j = 0; j < SHARED_BLOCKS; j++) UNROLL
+            for (int i = 0; i < 4; i++) v[j].numbers[i] = put_nan(v[j].numbers[i], octet_of(o, j, i));
 #endif
-    UNROLL for (int j = 0; j < SHARED_BLOCKS; j++) to[j][0] = v[j].halves[0], to[j][1] = v[j].halves[1];
+    UNROLL for (int j = 0; j < SHARED_BLOCKS; j++)
+        to[j][0] = v[j].halves[0], to[j][1] = v[j].halves[1];
 }
 
 #if SHARED_B
@@ -106,7 +109,8 @@ static inline void store_shared_block(__local uint *to, __private const octets *
     intel_sub_group_block_write8(to + 128, as_uint8(right[0][1]));
 }
 static inline void load_shared_block(__private int8 (*right)[2], const __local uint *from) {
-    UNROLL for (int j = 0; j < SUMS_N; j++) UNROLL for (int h = 0; h < 2; h++) right[j][h] =
-        as_int8(intel_sub_group_block_read8(from + j * SHARED_BLOCK + h * 128));
+    UNROLL for (int j = 0; j < SUMS_N; j++) UNROLL
+        for (int h = 0; h < 2; h++)
+            right[j][h] = as_int8(intel_sub_group_block_read8(from + j * SHARED_BLOCK + h * 128));
 }
 #endif

@@ -49,7 +49,7 @@ void gemv(const gemm_params p) {
     const xpu_addr pb = p.b + (b * p.b_stride.batch + from * p.b_stride.row) * sizeof(RAW(OPERAND_T));
 #if B_K_MAJOR
     __local acc_t sums[SUBGROUPS][COLUMNS + NORMED][LANES]; /* behind the lines', of A's squares */
-    __global const RAW(OPERAND_T) * line[COLUMNS];
+    __global const RAW(OPERAND_T) *line[COLUMNS];
     acc_t sum[COLUMNS + NORMED];
     sum[COLUMNS + NORMED - 1] = (acc_t)0;
     for (int j = 0; j < COLUMNS; j++) {

@@ -47,12 +47,14 @@ static inline bool go_on(__private cut_group *g, const dequantize_params *p, lon
     return true;
 }
 /* Of element i of the line; NaN where there aren't as many scales. */
-static inline float scale_in_group(const dequantize_params *p, __private const cut_group *g, long line, long i) {
+static inline float scale_in_group(const dequantize_params *p, __private const cut_group *g, long line,
+                                   long i) {
 #if CUT == CUT_ROWS
     const long place = g->tiles * p->from.scale.across + scales_across(&p->from, line - g->begin);
     const long along = group_of(&p->from, i);
 #else
-    const long tile = SCALE_TILE_GROUPS * p->from.group_along, rows = (p->lines + SCALE_TILE_ROWS - 1) / SCALE_TILE_ROWS;
+    const long tile = SCALE_TILE_GROUPS * p->from.group_along,
+               rows = (p->lines + SCALE_TILE_ROWS - 1) / SCALE_TILE_ROWS;
     quantized_lines part = p->from;
     part.scale.across = (g->end - g->begin + tile - 1) / tile * SCALE_TILE_SIZE;
     const long place = g->tiles * rows * SCALE_TILE_SIZE + scales_across(&part, line);
@@ -76,7 +78,8 @@ static inline float scale_in_group(const dequantize_params *p, __private const c
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void dequantize(const dequantize_params p) {
     const long spans = (p.length + p.span - 1) / p.span, g = XPU_GROUP(0);
     const long line = g / spans % p.lines, b = g / spans / p.lines;
-    const long begin = g % spans * p.span, end = min(p.length, begin + p.span), across = line / p.from.group_across;
+    const long begin = g % spans * p.span, end = min(p.length, begin + p.span),
+               across = line / p.from.group_across;
 #if CUT == CUT_ROWS || CUT == CUT_ALONG
     cut_group group = {0};
     if (CUT == CUT_ROWS && !go_on(&group, &p, line)) return;

@@ -8,7 +8,7 @@
 /* panel[column / 16][k][column % 16] = M[k][column] for a `depth` x `columns` matrix, 0 in columns past the
  * last; a panel has space for `room` rows k. M starts at `from` with strides `down` (k) and `across`
  * (columns); `k_major`: `down` is 1. */
-static inline void host_pack_panel(__local float *panel, int room, __global const STORED(T) * from, long down,
+static inline void host_pack_panel(__local float *panel, int room, __global const STORED(T) *from, long down,
                                    long across, bool k_major, int depth, int columns) {
     for (int n = 0; n < columns; n += 16) {
         __local float *to = panel + n * room;
@@ -16,7 +16,8 @@ static inline void host_pack_panel(__local float *panel, int room, __global cons
         if (n + 16 <= columns && k_major) {
             for (; k + 16 <= depth; k += 16) {
                 float16 row[16];
-                _Pragma("unroll") for (int i = 0; i < 16; i++) row[i] = LOAD16(from + (n + i) * across + k);
+                _Pragma("unroll") for (int i = 0; i < 16; i++)
+                    row[i] = LOAD16(from + (n + i) * across + k);
                 TRANSPOSE_REGISTERS(row, float16)
                 _Pragma("unroll") for (int i = 0; i < 16; i++) vstore16(row[i], 0, to + (k + i) * 16);
             }

@@ -95,9 +95,9 @@ static inline void load_fragments(__private fragments *f, local_tile stage, uint
     const uint subgroup = get_local_id(0) / MATRIX_SUBGROUP_SIZE;
     const uint row = subgroup % SUBGROUPS_M * (FRAGMENTS_M * 16),
                column = subgroup / SUBGROUPS_M * (FRAGMENTS_N * 8);
-    UNROLL for (uint i = 0; i < FRAGMENTS_M; i++) f->a[i] =
-        A_K_MAJOR ? read_left(stage, row + i * 16, step, TILE_K / VECTOR_ELEMENTS)
-                  : read_left_transposed(stage, row + i * 16, step, TILE_M / VECTOR_ELEMENTS);
+    UNROLL for (uint i = 0; i < FRAGMENTS_M; i++)
+        f->a[i] = A_K_MAJOR ? read_left(stage, row + i * 16, step, TILE_K / VECTOR_ELEMENTS)
+                            : read_left_transposed(stage, row + i * 16, step, TILE_M / VECTOR_ELEMENTS);
     UNROLL for (uint j = 0; j < FRAGMENTS_N; j += 2) {
         const local_tile b = stage + LOCAL_TILE_A_BYTES;
         const uint4 r = B_K_MAJOR ? read_right(b, column + j * 8, step, TILE_K / VECTOR_ELEMENTS)
@@ -110,13 +110,14 @@ static inline void load_fragments(__private fragments *f, local_tile stage, uint
 static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N],
                                       __private const fragments *f) {
     fragments r; /* rounded here and not where they are read, which would wait for them */
-    UNROLL for (uint i = 0; i < FRAGMENTS_M; i++) r.a[i] = ROUNDED(f->a[i], A_FLIP);
+    UNROLL for (uint i = 0; i < FRAGMENTS_M; i++)
+        r.a[i] = ROUNDED(f->a[i], A_FLIP);
     UNROLL for (uint j = 0; j < FRAGMENTS_N; j += 2) {
         const uint4 two = ROUNDED(((uint4)(f->b[j], f->b[j + 1])), B_FLIP);
         r.b[j] = two.xy, r.b[j + 1] = two.zw;
     }
-    UNROLL for (uint i = 0; i < FRAGMENTS_M; i++) UNROLL for (uint j = 0; j < FRAGMENTS_N; j++)
-        MULTIPLY_FRAGMENT(&sum[i][j], r.a[i], r.b[j]);
+    UNROLL for (uint i = 0; i < FRAGMENTS_M; i++) UNROLL
+        for (uint j = 0; j < FRAGMENTS_N; j++) MULTIPLY_FRAGMENT(&sum[i][j], r.a[i], r.b[j]);
 }
 
 /* Adds the product over `local_tiles` tiles, a multiple of LOCAL_TILES_PER_ITERATION, to `sum`. LOAD(stage,
@@ -135,7 +136,8 @@ static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N]
 #define MATRIX_PRODUCT(sum, stages, local_tiles, LOAD)                                                       \
     do {                                                                                                     \
         for (int s_ = 0; s_ < STAGES - 1; s_++) {                                                            \
-            UNROLL for (int u_ = 0; u_ < LOADS; u_++) LOAD((stages) + s_ * STAGE_BYTES, s_, u_);             \
+            UNROLL for (int u_ = 0; u_ < LOADS; u_++)                                                        \
+                LOAD((stages) + s_ * STAGE_BYTES, s_, u_);                                                   \
             commit_copies();                                                                                 \
         }                                                                                                    \
         fragments f_[2];                                                                                     \
@@ -165,7 +167,8 @@ static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N]
 /* The same for one tile that LOAD(stage, step) brings in, without looking ahead. */
 #define MATRIX_PRODUCT_OF_TILE(sum, stages, step, LOAD)                                                      \
     do {                                                                                                     \
-        UNROLL for (int u_ = 0; u_ < LOADS; u_++) LOAD(stages, step, u_);                                    \
+        UNROLL for (int u_ = 0; u_ < LOADS; u_++)                                                            \
+            LOAD(stages, step, u_);                                                                          \
         commit_copies();                                                                                     \
         WAIT_FOR_COPIES(0);                                                                                  \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \

@@ -63,7 +63,8 @@ static inline int dot4(uint a, uint b) {
 
 static inline run read_run(__local const element_t *from) {
     run r;
-    UNROLL for (int i = 0; i < RUN_PARTS; i++) r.parts[i] = ((__local const uint4 *)from)[i];
+    UNROLL for (int i = 0; i < RUN_PARTS; i++)
+        r.parts[i] = ((__local const uint4 *)from)[i];
     return r;
 }
 
@@ -108,11 +109,11 @@ static inline void prefetch_quads(__private quad *next, xpu_addr from, __private
     UNROLL for (int i = 0; i < VECTORS_PER_ITEM(tile); i++) {
         const int last = k_major ? 3 : min((left - 1) - min(quad_x(i, tile, false), (left - 1) / 4 * 4), 3);
         if (aligned) {
-            UNROLL for (int j = 0; j < QUAD_PARTS; j++) next[i].parts[j] =
-                XPU_CPTR(PART, from + at[i])[min(j, last * QUAD_PARTS / 4)];
+            UNROLL for (int j = 0; j < QUAD_PARTS; j++)
+                next[i].parts[j] = XPU_CPTR(PART, from + at[i])[min(j, last * QUAD_PARTS / 4)];
         } else {
-            UNROLL for (int j = 0; j < 4; j++) next[i].of[j] =
-                XPU_CPTR(RAW(ELEMENT_T), from + at[i])[min(j, last)];
+            UNROLL for (int j = 0; j < 4; j++)
+                next[i].of[j] = XPU_CPTR(RAW(ELEMENT_T), from + at[i])[min(j, last)];
         }
     }
 }
@@ -120,19 +121,20 @@ static inline void prefetch_quads(__private quad *next, xpu_addr from, __private
 /* The same for the last tile, with `depth` of k: zeros come after. */
 static inline void prefetch_remainder(__private quad *next, xpu_addr from, uint pitch, int depth, int left,
                                       const int tile, const bool k_major) {
-    UNROLL for (int i = 0; i < VECTORS_PER_ITEM(tile); i++) UNROLL for (int j = 0; j < 4; j++) {
-        const int x = quad_x(i, tile, k_major) + (k_major ? 0 : j),
-                  k = quad_k(i, tile, k_major) + (k_major ? j : 0);
-        const uint place = k_major ? (uint)x * pitch + k * ELEMENT : (uint)k * pitch + x * ELEMENT;
-        next[i].of[j] = (RAW(ELEMENT_T))0;
+    UNROLL for (int i = 0; i < VECTORS_PER_ITEM(tile); i++) UNROLL
+        for (int j = 0; j < 4; j++) {
+            const int x = quad_x(i, tile, k_major) + (k_major ? 0 : j),
+                      k = quad_k(i, tile, k_major) + (k_major ? j : 0);
+            const uint place = k_major ? (uint)x * pitch + k * ELEMENT : (uint)k * pitch + x * ELEMENT;
+            next[i].of[j] = (RAW(ELEMENT_T))0;
 #ifdef MATRIX_DOT
-        for (int byte = 0; byte < 4; byte++)
-            if (x < left && k * 4 + byte < depth)
-                next[i].of[j] |= (uint)XPU_CPTR(uchar, from + place)[byte] << byte * 8;
+            for (int byte = 0; byte < 4; byte++)
+                if (x < left && k * 4 + byte < depth)
+                    next[i].of[j] |= (uint)XPU_CPTR(uchar, from + place)[byte] << byte * 8;
 #else
-        if (x < left && k < depth) next[i].of[j] = *XPU_CPTR(RAW(ELEMENT_T), from + place);
+            if (x < left && k < depth) next[i].of[j] = *XPU_CPTR(RAW(ELEMENT_T), from + place);
 #endif
-    }
+        }
 }
 
 /* `less`: zero point that is subtracted from int8 elements. */
@@ -151,10 +153,11 @@ static inline void store_quads(__local element_t *local_tile, __private const qu
 #endif
         }
         if (k_major) {
-            UNROLL for (int j = 0; j < 4; j++) local_tile[(k + j) * (tile + 4) + x] = r.of[j];
+            UNROLL for (int j = 0; j < 4; j++)
+                local_tile[(k + j) * (tile + 4) + x] = r.of[j];
         } else {
-            UNROLL for (int j = 0; j < RUN_PARTS;
-                        j++)((__local uint4 *)(local_tile + k * (tile + 4) + x))[j] = r.parts[j];
+            UNROLL for (int j = 0; j < RUN_PARTS; j++)
+                ((__local uint4 *)(local_tile + k * (tile + 4) + x))[j] = r.parts[j];
         }
     }
 }
@@ -162,9 +165,8 @@ static inline void store_quads(__local element_t *local_tile, __private const qu
 /* Changes bits of what was read: of bytes. */
 #if defined(MATRIX_DOT) || defined(INT8_AS_SUM_T)
 static inline void flip_quads(__private quad *next, const int tile, const uint flip) {
-    UNROLL for (int i = 0; i < VECTORS_PER_ITEM(tile); i++) UNROLL for (int j = 0; j < QUAD_PARTS; j++)
-        next[i]
-            .parts[j] ^= flip;
+    UNROLL for (int i = 0; i < VECTORS_PER_ITEM(tile); i++) UNROLL
+        for (int j = 0; j < QUAD_PARTS; j++) next[i].parts[j] ^= flip;
 }
 #ifndef A_FLIP
 #define A_FLIP 0u
@@ -195,8 +197,10 @@ typedef struct runs {
 } runs;
 static inline void read_runs(__private runs *r, __local const element_t *a, __local const element_t *b,
                              const int k) {
-    UNROLL for (int i = 0; i < SUMS_M / 4; i++) r->x[i] = read_run(a + k * PITCH_A + i * 16);
-    UNROLL for (int j = 0; j < SUMS_N / 4; j++) r->y[j] = read_run(b + k * PITCH_B + j * 32);
+    UNROLL for (int i = 0; i < SUMS_M / 4; i++)
+        r->x[i] = read_run(a + k * PITCH_A + i * 16);
+    UNROLL for (int j = 0; j < SUMS_N / 4; j++)
+        r->y[j] = read_run(b + k * PITCH_B + j * 32);
 }
 
 /* Adds the product of the tiles of a stage. NVIDIA's compiler reads the next row of k while this one is
@@ -207,7 +211,8 @@ static inline void multiply_local_tile(__private acc_t (*sum)[SUMS_N], __local c
     UNROLL_ON_NVIDIA for (int k = 0; k < TILE_K; k++) {
         runs r;
         read_runs(&r, a, b, k);
-        UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL for (int j = 0; j < SUMS_N; j++) sum[i][j] =
-            MULTIPLY_ADD(sum[i][j], r.x[i / 4].of[i % 4], r.y[j / 4].of[j % 4]);
+        UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
+            for (int j = 0; j < SUMS_N; j++)
+                sum[i][j] = MULTIPLY_ADD(sum[i][j], r.x[i / 4].of[i % 4], r.y[j / 4].of[j % 4]);
     }
 }

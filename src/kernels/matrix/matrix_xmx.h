@@ -139,7 +139,8 @@ static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n
     } b;
     intel_sub_group_2d_block_read_transform_16b_32r16x2c(s->base, s->width, s->height, s->pitch, (int2)(n, k),
                                                          b.dwords);
-    UNROLL for (int i = 0; i < 4; i++) to[i / 2][i % 2] = b.blocks[i / 2][i % 2];
+    UNROLL for (int i = 0; i < 4; i++)
+        to[i / 2][i % 2] = b.blocks[i / 2][i % 2];
 #endif
 }
 
@@ -159,7 +160,8 @@ static inline void multiply_blocks(__private sum_block (*sum)[SUMS_N], __private
     UNROLL for (int g = 0; g < 2; g++) {
         UNROLL for (int j = 0; j < SUMS_N; j++) {
             const int h = ALTERNATE_HALVES ? (j + g) % 2 : g;
-            UNROLL for (int i = 0; i < SUMS_M; i++) sum[i][j] = MULTIPLY(left[h][i], right[j][h], sum[i][j]);
+            UNROLL for (int i = 0; i < SUMS_M; i++)
+                sum[i][j] = MULTIPLY(left[h][i], right[j][h], sum[i][j]);
         }
 #if ALTERNATE_HALVES && B_K_MAJOR
         NO_REORDER;

@@ -46,8 +46,8 @@ static inline uint vector_half(uint i, const bool is_left) {
  * its sums. `pitch` bytes from line to line. */
 static inline void open_vectors(__private uint *at, uint pitch, int left, const int tile,
                                 const bool is_left) {
-    UNROLL for (uint i = 0; i < PIECES(tile); i++) at[i] =
-        min(vector_row(i, is_left), (uint)left - 1) * pitch + vector_half(i, is_left) * HALF;
+    UNROLL for (uint i = 0; i < PIECES(tile); i++)
+        at[i] = min(vector_row(i, is_left), (uint)left - 1) * pitch + vector_half(i, is_left) * HALF;
 }
 
 /* Reads a step's vectors, of whose lines `left` bytes are there, with zeros behind them: by 16 bytes, which,
@@ -55,7 +55,8 @@ static inline void open_vectors(__private uint *at, uint pitch, int left, const 
 static inline void prefetch_vectors(__private uint8 *next, xpu_addr from, __private const uint *at, int left,
                                     const int tile, const bool is_left) {
     if (left >= LINE) {
-        UNROLL for (uint i = 0; i < PIECES(tile); i++) next[i] = load_vector_in_order(from + at[i]);
+        UNROLL for (uint i = 0; i < PIECES(tile); i++)
+            next[i] = load_vector_in_order(from + at[i]);
     } else {
         UNROLL for (uint i = 0; i < PIECES(tile); i++) {
             const int before = (int)vector_half(i, is_left) * HALF, some = left - before;
@@ -139,10 +140,12 @@ static inline void multiply_dpas_blocks(__private sum_block (*sum)[SUMS_N], cons
                                         const __local uchar *b) {
     UNROLL for (int h = 0; h < 2; h++) {
         int8 left[SUMS_M];
-        UNROLL for (int i = 0; i < SUMS_M; i++) left[i] = read_dpas_block(a + (i * 2 + h) * DPAS_BLOCK_BYTES);
+        UNROLL for (int i = 0; i < SUMS_M; i++)
+            left[i] = read_dpas_block(a + (i * 2 + h) * DPAS_BLOCK_BYTES);
         UNROLL for (int j = 0; j < SUMS_N; j++) {
             const int8 right = read_dpas_block(b + (j * 2 + h) * DPAS_BLOCK_BYTES);
-            UNROLL for (int i = 0; i < SUMS_M; i++) sum[i][j] = MULTIPLY(left[i], right, sum[i][j]);
+            UNROLL for (int i = 0; i < SUMS_M; i++)
+                sum[i][j] = MULTIPLY(left[i], right, sum[i][j]);
         }
     }
 }

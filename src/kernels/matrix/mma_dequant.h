@@ -56,7 +56,8 @@ static inline void prefetch_quantized(__private quantized_tile *o, const quantiz
             if (at_once == 2) v.xy = XPU_CPTR(uint2, to->from)[i / 2];
             if (at_once == 1) v.x = XPU_CPTR(uint, to->from)[i];
             const uint words[4] = {v.x, v.y, v.z, v.w};
-            UNROLL for (uint w = 0; w < at_once; w++) to->words[i + w] = words[w];
+            UNROLL for (uint w = 0; w < at_once; w++)
+                to->words[i + w] = words[w];
         }
         UNROLL for (uint i = 0; i < VEC8_PER_RUN / VEC8_PER_SCALE; i++) {
             const long group = group_of(q, o->k + i * VEC8_PER_SCALE * 8);
@@ -65,7 +66,8 @@ static inline void prefetch_quantized(__private quantized_tile *o, const quantiz
     }
 }
 static inline void advance_quantized(__private quantized_tile *o, bool on) {
-    UNROLL for (uint j = 0; j < ROWS_PER_ITEM; j++) o->line[j].from += on ? TILE_K * E_BITS / 8 : 0;
+    UNROLL for (uint j = 0; j < ROWS_PER_ITEM; j++)
+        o->line[j].from += on ? TILE_K * E_BITS / 8 : 0;
     o->k += on ? TILE_K : 0;
 }
 

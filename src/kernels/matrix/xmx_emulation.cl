@@ -25,7 +25,9 @@ READ(matrix_read8, uint8, uint, 8)
 /* Number k of a row of the left side, where the subgroup's dwords or words hold the row side by side. */
 ushort OVERLOAD matrix_word(short row, int k) { return (ushort)sub_group_shuffle((ushort)row, k); }
 ushort OVERLOAD matrix_word(ushort row, int k) { return sub_group_shuffle(row, k); }
-ushort OVERLOAD matrix_word(uint row, int k) { return (ushort)(sub_group_shuffle(row, k / 2) >> 16 * (k % 2)); }
+ushort OVERLOAD matrix_word(uint row, int k) {
+    return (ushort)(sub_group_shuffle(row, k / 2) >> 16 * (k % 2));
+}
 ushort OVERLOAD matrix_word(int row, int k) { return matrix_word((uint)row, k); }
 
 float matrix_bf16(ushort x) { return as_float((uint)x << 16); }
@@ -33,9 +35,9 @@ float matrix_f16(ushort x) { return (float)as_half(x); }
 
 #define MULTIPLY_16(name, left, number)                                                                      \
     float8 OVERLOAD name(left a, int8 b, float8 c) {                                                         \
-        _Pragma("nounroll") for (int r = 0; r < 8; r++)                                                      \
-            _Pragma("nounroll") for (int k = 0; k < 16; k++)                                                                     \
-                c[r] = fma(number(matrix_word(a[r], k)), number((ushort)((uint)b[k / 2] >> 16 * (k % 2))), c[r]); \
+        _Pragma("nounroll") for (int r = 0; r < 8; r++) _Pragma("nounroll") for (int k = 0; k < 16; k++)     \
+            c[r] =                                                                                           \
+                fma(number(matrix_word(a[r], k)), number((ushort)((uint)b[k / 2] >> 16 * (k % 2))), c[r]);   \
         return c;                                                                                            \
     }
 MULTIPLY_16(matrix_bf16_k16, short8, matrix_bf16)
@@ -45,9 +47,9 @@ MULTIPLY_16(matrix_f16_k16, int8, matrix_f16)
 
 #define MULTIPLY_8(name, left, a_byte, right, b_byte)                                                        \
     int8 OVERLOAD name(left a, right b, int8 c) {                                                            \
-        _Pragma("nounroll") for (int r = 0; r < 8; r++)                                                      \
-            _Pragma("nounroll") for (int k = 0; k < 32; k++)                                                                     \
-                c[r] += (a_byte)(matrix_word(a[r], k / 2) >> 8 * (k % 2)) * (b_byte)((uint)b[k / 4] >> 8 * (k % 4)); \
+        _Pragma("nounroll") for (int r = 0; r < 8; r++) _Pragma("nounroll") for (int k = 0; k < 32; k++)     \
+            c[r] +=                                                                                          \
+            (a_byte)(matrix_word(a[r], k / 2) >> 8 * (k % 2)) * (b_byte)((uint)b[k / 4] >> 8 * (k % 4));     \
         return c;                                                                                            \
     }
 MULTIPLY_8(matrix_i8_k32, short8, char, int8, char)
@@ -91,7 +93,7 @@ bool matrix_rules(__global void *base, int width, int height, int pitch, int x) 
     return ((ulong)base & 63) == 0 && width >= 64 && (width & 3) == 0 && width < 1 << 24 && height >= 1 &&
            height < 1 << 24 && pitch >= width && (pitch & 15) == 0 && (x & 3) == 0;
 }
-#define BLOCK_AT(type, x, y)                                                                                     \
+#define BLOCK_AT(type, x, y)                                                                                 \
     ((x) >= 0 && (y) >= 0 && (x) * (int)sizeof(type) < width && (y) < height                                 \
          ? *(__global type *)((__global uchar *)base + (long)(y) * pitch + (x) * sizeof(type))               \
          : (type)0)
@@ -102,7 +104,7 @@ bool matrix_rules(__global void *base, int width, int height, int pitch, int x) 
     void matrix_read_2d_##rows##x##columns(ARGUMENTS, __private ushort *to) {                                \
         bool right = matrix_rules(base, width, height, pitch, at.x * 2);                                     \
         for (int i = 0; i < rows * columns; i++)                                                             \
-            to[i] = right ? BLOCK_AT(ushort, at.x + i / rows * 16 + LANE, at.y + i % rows) : 0x7e01;               \
+            to[i] = right ? BLOCK_AT(ushort, at.x + i / rows * 16 + LANE, at.y + i % rows) : 0x7e01;         \
     }
 READ_2D(8, 1)
 READ_2D(8, 2)
@@ -115,9 +117,10 @@ READ_2D(32, 2)
     void matrix_transform_##bits##_##rows##x##columns(ARGUMENTS, __private uint *to) {                       \
         bool right = matrix_rules(base, width, height, pitch, at.x * bits / 8);                              \
         for (int i = 0; i < rows * bits / 32 * columns; i++) {                                               \
-            const int x = at.x + i / (rows * bits / 32) * 16 + LANE, y = at.y + i % (rows * bits / 32) * 32 / bits; \
+            const int x = at.x + i / (rows * bits / 32) * 16 + LANE,                                         \
+                      y = at.y + i % (rows * bits / 32) * 32 / bits;                                         \
             uint v = 0;                                                                                      \
-            for (int k = 0; k < 32 / bits; k++) v |= (uint)BLOCK_AT(type, x, y + k) << k * bits;                   \
+            for (int k = 0; k < 32 / bits; k++) v |= (uint)BLOCK_AT(type, x, y + k) << k * bits;             \
             to[i] = right ? v : 0x7e017e01;                                                                  \
         }                                                                                                    \
     }
@@ -143,7 +146,8 @@ void matrix_read_2d_16x16(ARGUMENTS, __private uint *to) {
 #define TRANSPOSE(name, columns)                                                                             \
     void name(ARGUMENTS, __private uint *to) {                                                               \
         bool right = matrix_rules(base, width, height, pitch, at.x * 4);                                     \
-        for (int i = 0; i < columns; i++) to[i] = right ? BLOCK_AT(uint, at.x + i, at.y + LANE) : 0x7e017e01; \
+        for (int i = 0; i < columns; i++)                                                                    \
+            to[i] = right ? BLOCK_AT(uint, at.x + i, at.y + LANE) : 0x7e017e01;                              \
     }
 TRANSPOSE(matrix_transpose, 8)
 TRANSPOSE(matrix_transpose_4, 4)
@@ -162,10 +166,10 @@ typedef struct payload {
     int2 at, shape;
     int blocks;
 } payload;
-payload matrix_payload(long base, int last_byte, int last_line, int pitch_minus_one, int x, int y, int columns, int rows,
-                       int blocks) {
-    return (payload){(__global void *)base, last_byte + 1, last_line + 1, pitch_minus_one + 1, (int2)(x, y),
-                     (int2)(columns, rows), blocks};
+payload matrix_payload(long base, int last_byte, int last_line, int pitch_minus_one, int x, int y,
+                       int columns, int rows, int blocks) {
+    return (payload){(__global void *)base, last_byte + 1,         last_line + 1, pitch_minus_one + 1,
+                     (int2)(x, y),          (int2)(columns, rows), blocks};
 }
 payload matrix_payload_copy(payload p) { return p; }
 void matrix_payload_x(__private payload *p, int columns) { p->at.x += columns; }
@@ -174,10 +178,10 @@ bool matrix_payload_rules(__private const payload *p, int x, int y, int columns,
     return x >= -512 && x < 512 && y >= -512 && y < 512 && p->shape.x == columns && p->shape.y == rows &&
            p->blocks == blocks;
 }
-#define READ_PAYLOAD(name, type, columns, rows, blocks, read)                                                            \
-    void matrix_payload_##name(__private payload *p, int x, int y, __private type *to) {                                 \
-        const bool right = matrix_payload_rules(p, x, y, columns, rows, blocks);                                         \
-        read(p->base, p->width, p->height, right ? p->pitch : 0, p->at + (int2)(x, y), to);                              \
+#define READ_PAYLOAD(name, type, columns, rows, blocks, read)                                                \
+    void matrix_payload_##name(__private payload *p, int x, int y, __private type *to) {                     \
+        const bool right = matrix_payload_rules(p, x, y, columns, rows, blocks);                             \
+        read(p->base, p->width, p->height, right ? p->pitch : 0, p->at + (int2)(x, y), to);                  \
     }
 READ_PAYLOAD(u16_m8k16v2, ushort, 16, 8, 2, matrix_read_2d_8x2)
 READ_PAYLOAD(u16_m16k16v2, ushort, 16, 16, 2, matrix_read_2d_16x2)

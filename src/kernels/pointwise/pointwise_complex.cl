@@ -3,12 +3,12 @@
  * quotients don't recover infinities. */
 #define C(x, y) ((T)((x), (y)))
 #ifdef R_IS_DOUBLE
-#define EXP_LIMIT 709.0   /* exp, sinh and cosh overflow beyond it */
-#define TOO_LARGE 1e150   /* for a square */
-#define FAR 1e8           /* 1 + 1 / FAR² rounds to 1 */
+#define EXP_LIMIT 709.0 /* exp, sinh and cosh overflow beyond it */
+#define TOO_LARGE 1e150 /* for a square */
+#define FAR 1e8         /* 1 + 1 / FAR² rounds to 1 */
 #define NEARLY_LARGEST 0x1p1021
 #define NEARLY_SMALLEST 0x1p-900
-#define UP 0x1p108        /* even power of 2 that scales subnormals into the normal range */
+#define UP 0x1p108 /* even power of 2 that scales subnormals into the normal range */
 #define SQRT_UP 0x1p54
 #define LN2_LOW 2.3190468138462996e-17
 #else
@@ -32,7 +32,9 @@ static inline bool c_zero(T a) { return a.x == 0 && a.y == 0; }
 static inline bool c_isnan(T a) { return isnan(a.x) || isnan(a.y); }
 /* A power of 2 that scales a number whose larger part is `high` so that its square neither overflows nor
  * underflows. */
-static inline R c_even(R high) { return high > NEARLY_LARGEST ? K(0.25) : high < NEARLY_SMALLEST ? UP : K(1.0); }
+static inline R c_even(R high) {
+    return high > NEARLY_LARGEST ? K(0.25) : high < NEARLY_SMALLEST ? UP : K(1.0);
+}
 static inline R c_high(T a) { return fmax(fabs(a.x), fabs(a.y)); }
 /* Smith's algorithm: scales so that no intermediate result overflows. */
 static inline T c_div(T a, T b) {
@@ -42,11 +44,14 @@ static inline T c_div(T a, T b) {
     a *= down;
     const bool wide = fabs(b.x) >= fabs(b.y);
     const R ratio = wide ? b.y / b.x : b.x / b.y, d = wide ? b.x + b.y * ratio : b.x * ratio + b.y;
-    const R x = wide ? a.x + a.y * ratio : a.x * ratio + a.y, y = wide ? a.y - a.x * ratio : a.y * ratio - a.x;
+    const R x = wide ? a.x + a.y * ratio : a.x * ratio + a.y,
+            y = wide ? a.y - a.x * ratio : a.y * ratio - a.x;
     return C(x / d * by / down, y / d * by / down);
 }
 /* e^x * c * factor, where e^x may overflow; quarter = e^(x/4), c may be tiny. */
-static inline R c_grown(R quarter, R c, R factor) { return c * quarter * quarter * quarter * (quarter * factor); }
+static inline R c_grown(R quarter, R c, R factor) {
+    return c * quarter * quarter * quarter * (quarter * factor);
+}
 static inline T c_exp(T a) {
     if (a.y == 0) return C(exp(a.x), a.y);
     if (!isfinite(a.y) && isinf(a.x)) return a.x < 0 ? C(K(0.0), copysign(K(0.0), a.y)) : C(a.x, (R)NAN);
@@ -60,7 +65,8 @@ static inline T c_exp2(T a) {
     const R turn = a.y * LN2, rest = fma(a.y, LN2, -turn) + a.y * LN2_LOW;
     if (a.y == 0) return C(exp2(a.x), a.y);
     if (!isfinite(turn) || isinf(a.x)) return c_exp(C(a.x, turn));
-    const R c = cos(turn) * cos(rest) - sin(turn) * sin(rest), s = sin(turn) * cos(rest) + cos(turn) * sin(rest);
+    const R c = cos(turn) * cos(rest) - sin(turn) * sin(rest),
+            s = sin(turn) * cos(rest) + cos(turn) * sin(rest);
     const R quarter = exp2(K(0.25) * a.x);
     if (a.x > EXP_LIMIT) return C(c_grown(quarter, c, K(1.0)), c_grown(quarter, s, K(1.0)));
     const R e = exp2(a.x);
@@ -69,7 +75,8 @@ static inline T c_exp2(T a) {
 /* first + x² + y² with compensated rounding, for parts below 2; first = -1 gives |a|² - 1. */
 static inline R c_with_squares(R first, R x, R y) {
 #pragma OPENCL FP_CONTRACT OFF
-    const R xx = x * x, one = first + xx, of_xx = one - first, one_rest = (first - (one - of_xx)) + (xx - of_xx);
+    const R xx = x * x, one = first + xx, of_xx = one - first,
+            one_rest = (first - (one - of_xx)) + (xx - of_xx);
     const R yy = y * y, two = one + yy, of_yy = two - one, two_rest = (one - (two - of_yy)) + (yy - of_yy);
     return two + (one_rest + two_rest + (fma(x, x, -xx) + fma(y, y, -yy)));
 }
@@ -131,8 +138,8 @@ static inline T c_tanh(T a) {
     R t = tan(a.y), s = sinh(a.x), beta = 1 + t * t, rho = sqrt(1 + s * s), d = 1 + beta * s * s;
     return C(beta * rho * s / d, t / d);
 }
-static inline T c_times_i(T a) { return C(-a.y, a.x); }      /* i a */
-static inline T c_times_minus_i(T a) { return C(a.y, -a.x); }    /* -i a */
+static inline T c_times_i(T a) { return C(-a.y, a.x); }       /* i a */
+static inline T c_times_minus_i(T a) { return C(a.y, -a.x); } /* -i a */
 static inline T c_sin(T a) {
     if (isinf(a.y) && !isfinite(a.x)) return C((R)NAN, (R)INFINITY);
     return c_times_minus_i(c_sinh(c_times_i(a)));
@@ -169,10 +176,10 @@ static inline T c_atanh(T a) {
         imag = isinf(y) || (x == x && y == y) ? PI / 2 : (R)NAN;
     } else {
         const R distance = apart * apart + y * y;
-        real = x == 0 && y != y ? x
-               : distance < K(1e-6)
-                   ? K(0.5) * (c_log_abs(C(1 + x, y)) - c_log_abs(C(apart, y))) /* the square may underflow to 0 */
-                   : K(0.25) * log1p(4 * x / distance);
+        /* For a small distance, its square may underflow to 0. */
+        real = x == 0 && y != y     ? x
+               : distance < K(1e-6) ? K(0.5) * (c_log_abs(C(1 + x, y)) - c_log_abs(C(apart, y)))
+                                    : K(0.25) * log1p(4 * x / distance);
         imag = K(0.5) * atan2(2 * y, apart * (1 + x) - y * y);
     }
     return C(copysign(real, a.x), copysign(imag, a.y));
@@ -211,7 +218,9 @@ static inline T c_sgn(T a) {
     return C(a.x / length, a.y / length);
 }
 static inline T c_conj(T a) { return C(a.x, -a.y); }
-static inline T c_sinc(T a) { return c_zero(a) ? C(K(1.0), K(0.0)) : c_div(c_sin(c_scale(a, PI)), c_scale(a, PI)); }
+static inline T c_sinc(T a) {
+    return c_zero(a) ? C(K(1.0), K(0.0)) : c_div(c_sin(c_scale(a, PI)), c_scale(a, PI));
+}
 static inline T c_lerp(T a, T b, T w) {
     return c_abs(w) < K(0.5) ? a + c_mul(w, b - a) : b - c_mul(b - a, C(1 - w.x, -w.y));
 }

@@ -55,7 +55,8 @@ static inline R m_gelu_tanh(R x) {
 static inline R m_gelu_tanh_grad(R g, R x) {
     R t = tanh(K(0.79788456080286535588) * (x + K(0.044715) * x * x * x));
     R left = K(0.5) * (K(1.0) + t);
-    R right = K(0.5) * x * (K(1.0) - t * t) * K(0.79788456080286535588) * (K(1.0) + K(3.0) * K(0.044715) * x * x);
+    R right =
+        K(0.5) * x * (K(1.0) - t * t) * K(0.79788456080286535588) * (K(1.0) + K(3.0) * K(0.044715) * x * x);
     return g * (left + right);
 }
 static inline R m_silu_grad(R g, R x) {
@@ -146,7 +147,9 @@ static inline R m_logaddexp2(R a, R b) {
 }
 static inline R m_xlogy(R a, R b) { return b != b ? b : a == K(0.0) ? K(0.0) : a * log(b); }
 static inline R m_xlog1py(R a, R b) { return b != b ? b : a == K(0.0) ? K(0.0) : a * log1p(b); }
-static inline R m_entr(R x) { return x > K(0.0) ? -x * log(x) : x == K(0.0) ? K(0.0) : x != x ? x : -(R)INFINITY; }
+static inline R m_entr(R x) {
+    return x > K(0.0) ? -x * log(x) : x == K(0.0) ? K(0.0) : x != x ? x : -(R)INFINITY;
+}
 static inline R m_smooth_l1(R a, R b, R beta) {
     R z = fabs(a - b);
     return z < beta ? K(0.5) * z * z / beta : z - K(0.5) * beta;
@@ -171,8 +174,15 @@ static inline R m_bce_grad(R g, R x, R target) {
     return g * (x - target) / m_max((K(1.0) - x) * x, K(1e-12));
 }
 /* The fraction in [0.5, 1) and the exponent of x. */
-static inline R m_fraction(R x) { int e; return frexp(x, &e); }
-static inline int m_exponent(R x) { int e; frexp(x, &e); return isinf(x) || x != x ? 0 : e; }
+static inline R m_fraction(R x) {
+    int e;
+    return frexp(x, &e);
+}
+static inline int m_exponent(R x) {
+    int e;
+    frexp(x, &e);
+    return isinf(x) || x != x ? 0 : e;
+}
 /* nextafter on the grid of the compute dtype. */
 #ifdef COMPUTE_HALF
 #ifdef COMPUTE_BF16
@@ -218,13 +228,15 @@ static inline T m_remainder(T a, T b) {
     return r != 0 && (r < 0) != (b < 0) ? (T)(r + b) : r;
 }
 static inline T m_lshift(T a, T b) { return b < 0 || b >= T_BITS ? (T)0 : (T)((ulong)(long)a << (int)b); }
-static inline T m_rshift(T a, T b) { return b < 0 || b >= T_BITS - 1 ? (T)(a >> (T_BITS - 1)) : (T)(a >> (int)b); }
+static inline T m_rshift(T a, T b) {
+    return b < 0 || b >= T_BITS - 1 ? (T)(a >> (T_BITS - 1)) : (T)(a >> (int)b);
+}
 static inline T m_abs(T a) { return a < 0 ? (T)(0 - (ulong)(long)a) : a; }
 #else
 static inline T m_div_trunc(T a, T b) {
     T safe = b == 0 ? (T)1 : b;
     T q = a / safe;
-    return b == 0 ? (T)~(T)0 : q;
+    return b == 0 ? (T) ~(T)0 : q;
 }
 static inline T m_fmod(T a, T b) {
     T safe = b == 0 ? (T)1 : b;

@@ -15,10 +15,13 @@ static inline R sp_chebyshev(WIDE x, R degree, int kind) {
     const bool even = n % 2 == 0;
     if (n < 0) return K(0.0);
     if (fabs(x) == KW(1.0)) {
-        const WIDE many = kind == SECOND ? (WIDE)(n + 1) : (WIDE)(n + n + 1), sign = even ? KW(1.0) : KW(-1.0);
+        const WIDE many = kind == SECOND ? (WIDE)(n + 1) : (WIDE)(n + n + 1),
+                   sign = even ? KW(1.0) : KW(-1.0);
         if (kind == FIRST) return x > KW(0.0) ? KW(1.0) : sign;
         if (kind == SECOND) return x > KW(0.0) ? many : sign * many;
-        return (x > KW(0.0)) == (kind == THIRD) ? (kind == THIRD ? KW(1.0) : sign) : kind == THIRD ? sign * many : many;
+        return (x > KW(0.0)) == (kind == THIRD) ? (kind == THIRD ? KW(1.0) : sign)
+               : kind == THIRD                  ? sign * many
+                                                : many;
     }
     if (n > 8 && fabs(x) < KW(1.0)) {
         const WIDE angle = acos(x), middle = ((WIDE)n + KW(0.5)) * angle;

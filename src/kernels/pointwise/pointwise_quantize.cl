@@ -14,7 +14,9 @@ static inline int sq_within(T q, int low, int high) { return q >= (T)low && q <=
 /* The clamped result of sq_step minus the zero point. Floats can't represent all integers above 2^24, so the
  * distances of the limits are computed in integers. */
 static inline T sq_distance(T q, T zero, int low, int high) {
-    return q > (T)high ? (T)((long)high - (long)zero) : !(q >= (T)low) ? (T)((long)low - (long)zero) : q - zero;
+    return q > (T)high      ? (T)((long)high - (long)zero)
+           : !(q >= (T)low) ? (T)((long)low - (long)zero)
+                            : q - zero;
 }
 
 /* Quantizes and dequantizes x. With one scale for the whole tensor (`in_float`) PyTorch computes this in
@@ -64,7 +66,9 @@ static inline T sq_grad_zero(T g, T x, T scale, T zero, int low, int high, T fac
 }
 
 /* An observer's running minimum or maximum: the first value, then a moving average. */
-static inline T sq_moving(T known, T seen, T rate) { return isinf(known) ? seen : known + rate * (seen - known); }
+static inline T sq_moving(T known, T seen, T rate) {
+    return isinf(known) ? seen : known + rate * (seen - known);
+}
 
 /* Scale and zero point that map [low, high], extended to contain 0, to first … last; symmetric ones have the
  * zero point in the middle. PyTorch computes them in double, and T should be double if the device has it: in
@@ -97,7 +101,7 @@ static inline sq_parameters sq_choose(T lowest, T highest, int first, int last, 
     T from_first = (T)first - down, from_last = (T)last - up; /* the candidate with the smaller error */
     T zero = fabs((T)first) - fabs(down) < fabs((T)last) - fabs(up) ? from_first : from_last;
     if (symmetric && low < 0 && high > 0) zero = ((T)first + (T)last) / 2;
-    zero = zero < (T)first ? (T)first : zero > (T)last ? (T)last : rint(zero);
+    zero = zero<(T)first ? (T)first : zero>(T) last ? (T)last : rint(zero);
     sq_parameters chosen = {(T)scale, (int)zero};
     return chosen;
 }

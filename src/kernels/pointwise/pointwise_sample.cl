@@ -14,8 +14,10 @@
 static inline R sg_digamma_minus_log(R a, R x) {
     if (a < STIRLING_FROM) return sf_digamma(a + K(1.0)) - log(x);
     const R mu = (x - a) / a, z = K(1.0) / (a * a);
-    const R rest = K(0.5) / a - z * (K(8.3333333333333333333e-2) - z * (K(8.3333333333333333333e-3) -
-                   z * (K(3.9682539682539682540e-3) - z * K(4.1666666666666666667e-3))));
+    const R rest =
+        K(0.5) / a - z * (K(8.3333333333333333333e-2) -
+                          z * (K(8.3333333333333333333e-3) -
+                               z * (K(3.9682539682539682540e-3) - z * K(4.1666666666666666667e-3))));
     return rest - (fabs(mu) < K(0.4) ? log1p(mu) : log(x) - log(a));
 }
 
@@ -31,7 +33,8 @@ static inline R sg_gamma_large(R a, R x) {
             const R n = (R)k;
             sum0 += power / (n + K(1.0));
             sum1 += power / ((n + K(2.0)) * (n + K(3.0)));
-            sum2 += power * ((n + K(2.0)) / ((n + K(4.0)) * (n + K(5.0))) - (n + K(1.0)) / ((n + K(3.0)) * (n + K(4.0))));
+            sum2 += power * ((n + K(2.0)) / ((n + K(4.0)) * (n + K(5.0))) -
+                             (n + K(1.0)) / ((n + K(3.0)) * (n + K(4.0))));
             power *= d;
             if (!(fabs(power) > EPSILON)) break;
         }
@@ -67,7 +70,8 @@ static inline R sg_gamma(R a, R x) {
         return x * (moved + sum * gap);
     }
     R b = x + K(1.0) - a, c = K(1.0) / TINY, c_ = K(0.0), d = K(1.0) / b, d_ = d * d, h = d, h_ = d_;
-    for (int k = 1; k < 4000; k++) { /* Lentz's algorithm; names ending in _ are derivatives with respect to a */
+    for (int k = 1; k < 4000;
+         k++) { /* Lentz's algorithm; names ending in _ are derivatives with respect to a */
         const R n = (R)k, an = n * (a - n);
         b += K(2.0);
         R e = an * d + b;
@@ -105,8 +109,9 @@ static inline R sg_beta_fraction(R a, R b, R x, bool second, R *derivative) {
                 an_ = second ? n * x / (beside * under) : -an * (K(1.0) / beside + K(1.0) / under);
             } else {
                 an = -(a + n) * (total + n) * x / (under * beside);
-                an_ = second ? -(a + n) * x / (under * beside)
-                             : an * (K(1.0) / (a + n) + K(1.0) / (total + n) - K(1.0) / under - K(1.0) / beside);
+                an_ = second
+                          ? -(a + n) * x / (under * beside)
+                          : an * (K(1.0) / (a + n) + K(1.0) / (total + n) - K(1.0) / under - K(1.0) / beside);
             }
             e = K(1.0) + an * d;
             const R e_ = an_ * d + an * d_;
@@ -139,8 +144,10 @@ static inline R sg_dirichlet(R x, R a, R total) {
         gap = log(x) + sf_digamma(total) - sf_digamma(a + K(1.0));
     } else {
         const R mu = (x * total - a) / a, z = K(1.0) / (a * a), zt = K(1.0) / (total * total);
-        const R tail = z * (K(8.3333333333333333333e-2) - z * (K(8.3333333333333333333e-3) - z * K(3.9682539682539682540e-3)));
-        const R tail_total = zt * (K(8.3333333333333333333e-2) - zt * (K(8.3333333333333333333e-3) - zt * K(3.9682539682539682540e-3)));
+        const R tail = z * (K(8.3333333333333333333e-2) -
+                            z * (K(8.3333333333333333333e-3) - z * K(3.9682539682539682540e-3)));
+        const R tail_total = zt * (K(8.3333333333333333333e-2) -
+                                   zt * (K(8.3333333333333333333e-3) - zt * K(3.9682539682539682540e-3)));
         const R ratio = fabs(mu) < K(0.4) ? log1p(mu) : log(x) + (log(total) - log(a));
         gap = ratio - K(0.5) / total - tail_total - K(0.5) / a + tail;
     }

@@ -73,7 +73,11 @@ static inline R sf_digamma(R argument) {
 /* Hurwitz zeta: terms until the argument exceeds 9, then the Euler-Maclaurin formula. */
 static inline WIDE w_zeta(WIDE x, WIDE q) {
     /* B_2k / (2k)! */
-    const WIDE bernoulli[] = {KW(8.3333333333333333333e-2), KW(-1.3888888888888888889e-3), KW(3.3068783068783068783e-5), KW(-8.2671957671957671958e-7), KW(2.0876756987868098979e-8), KW(-5.2841901386874931848e-10), KW(1.3382536530684678833e-11), KW(-3.3896802963225828668e-13), KW(8.5860620562778445641e-15), KW(-2.1748686985580618730e-16), KW(5.5090028283602295153e-18), KW(-1.3954464685812523341e-19)};
+    const WIDE bernoulli[] = {
+        KW(8.3333333333333333333e-2),   KW(-1.3888888888888888889e-3),  KW(3.3068783068783068783e-5),
+        KW(-8.2671957671957671958e-7),  KW(2.0876756987868098979e-8),   KW(-5.2841901386874931848e-10),
+        KW(1.3382536530684678833e-11),  KW(-3.3896802963225828668e-13), KW(8.5860620562778445641e-15),
+        KW(-2.1748686985580618730e-16), KW(5.5090028283602295153e-18),  KW(-1.3954464685812523341e-19)};
     if (x == KW(1.0)) return (WIDE)INFINITY;
     if (x < KW(1.0)) return (WIDE)NAN;
     if (q <= KW(0.0)) {
@@ -145,8 +149,11 @@ static inline WIDE w_gamma_factor(WIDE a, WIDE x) {
     WIDE mu = (x - a) / a;
     if (a < MU_FROM || fabs(mu) > KW(0.4)) return exp(a * log(x) - x - lgamma(a + KW(1.0)));
     WIDE z = KW(1.0) / (a * a);
-    WIDE stirling = (KW(8.3333333333333333333e-2) - z * (KW(2.7777777777777777778e-3) - z * (KW(7.9365079365079365079e-4) -
-                  z * (KW(5.9523809523809523810e-4) - z * KW(8.4175084175084175084e-4))))) / a;
+    WIDE stirling = (KW(8.3333333333333333333e-2) -
+                     z * (KW(2.7777777777777777778e-3) -
+                          z * (KW(7.9365079365079365079e-4) -
+                               z * (KW(5.9523809523809523810e-4) - z * KW(8.4175084175084175084e-4))))) /
+                    a;
     return exp(a * (log1p(mu) - mu) - stirling) / sqrt(KW(2.0) * WIDE_PI * a);
 }
 /* The lower incomplete gamma function by its power series, for x up to about a. */
@@ -195,6 +202,8 @@ static inline R sf_incomplete_gamma(R a, R x, bool upper) {
     if (isinf(a)) return isinf(x) ? (R)NAN : none;
     if (isinf(x)) return all_;
     bool lower_is_known = x <= K(1.0) ? !upper || K(-0.4) / log(x) < a : x <= a;
-    R v = lower_is_known ? sf_igamma_series(a, x) : x <= K(1.0) ? sf_igammac_small(a, x) : sf_igammac_fraction(a, x);
+    R v = lower_is_known ? sf_igamma_series(a, x)
+          : x <= K(1.0)  ? sf_igammac_small(a, x)
+                         : sf_igammac_fraction(a, x);
     return lower_is_known == upper ? K(1.0) - v : v;
 }

@@ -17,24 +17,23 @@ static inline void finish_column(const reduce_params *p, ulong o, ulong chunk, a
 }
 
 /* Column c of the work-item is `column + c * LOCAL`; the first `mine` columns exist. */
-#define COLUMN_LOOP(exists)                                                                        \
-    for (uint blocks = 1; from < to; blocks++) {                                                   \
-        NEXT_RUN(run, k, n)                                                                        \
-        if (n > BLOCK) n = BLOCK;                                                                  \
-        xpu_addr base = top + k * (ulong)p.stride + OUTER_OFFSET(run);                             \
-        for (ulong r = 0; r < n; r++) {                                                            \
-            __global const STORED(IN) *line = XPU_CPTR(STORED(IN), base);                          \
-            _Pragma("unroll") for (int c = 0; c < COLUMNS; c++)                                    \
-                if (exists) a[c] = reduce_step(a[c], LOAD(IN, line, column + c * LOCAL), (idx)(from + r), parameter[c]); \
-            base += p.stride;                                                                      \
-        }                                                                                          \
-        from += n;                                                                                 \
-        if (from < to || blocks > 1)                                                               \
-            _Pragma("unroll") for (int c = 0; c < COLUMNS; c++) {                                  \
-                take_block(&total[c], blocks, a[c]);                                               \
-                a[c] = reduce_identity();                                                          \
-            }                                                                                      \
-        several = blocks > 1;                                                                      \
+#define COLUMN_LOOP(exists)                                                                                  \
+    for (uint blocks = 1; from < to; blocks++) {                                                             \
+        NEXT_RUN(run, k, n)                                                                                  \
+        if (n > BLOCK) n = BLOCK;                                                                            \
+        xpu_addr base = top + k * (ulong)p.stride + OUTER_OFFSET(run);                                       \
+        for (ulong r = 0; r < n; r++) {                                                                      \
+            __global const STORED(IN) *line = XPU_CPTR(STORED(IN), base);                                    \
+            _Pragma("unroll") for (int c = 0; c < COLUMNS; c++) if (exists) a[c] =                           \
+                reduce_step(a[c], LOAD(IN, line, column + c * LOCAL), (idx)(from + r), parameter[c]);        \
+            base += p.stride;                                                                                \
+        }                                                                                                    \
+        from += n;                                                                                           \
+        if (from < to || blocks > 1) _Pragma("unroll") for (int c = 0; c < COLUMNS; c++) {                   \
+                take_block(&total[c], blocks, a[c]);                                                         \
+                a[c] = reduce_identity();                                                                    \
+            }                                                                                                \
+        several = blocks > 1;                                                                                \
     }
 
 __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void reduce_columns(reduce_params p) {
@@ -61,13 +60,16 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void reduce_columns(
     if (left + LOCAL * COLUMNS <= size) { /* the same for the whole group */
         COLUMN_LOOP(1)
 #pragma unroll
-        for (int c = 0; c < COLUMNS; c++) finish_column(&p, above * size + column + c * LOCAL, chunk, several ? all_levels(total[c]) : a[c]);
+        for (int c = 0; c < COLUMNS; c++)
+            finish_column(&p, above * size + column + c * LOCAL, chunk,
+                          several ? all_levels(total[c]) : a[c]);
     } else {
         COLUMN_LOOP(column + c * LOCAL < size)
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++)
             if (column + c * LOCAL < size)
-                finish_column(&p, above * size + column + c * LOCAL, chunk, several ? all_levels(total[c]) : a[c]);
+                finish_column(&p, above * size + column + c * LOCAL, chunk,
+                              several ? all_levels(total[c]) : a[c]);
     }
 }
 
@@ -139,29 +141,36 @@ static inline acc across(__local acc *shared, acc a, int width) {
 }
 #endif
 
-#define BEGIN_BLOCK                                                                                \
-    {                                                                                              \
+#define BEGIN_BLOCK                                                                                          \
+    {                                                                                                        \
         acc a0 = reduce_identity(), a1 = a0, a2 = a0, a3 = a0;
-#define END_BLOCK                                                                                  \
-        take_block(&total, ++blocks, reduce_combine(reduce_combine(a0, a1), reduce_combine(a2, a3)));  \
+#define END_BLOCK                                                                                            \
+    take_block(&total, ++blocks, reduce_combine(reduce_combine(a0, a1), reduce_combine(a2, a3)));            \
     }
 
 #ifdef VECTOR_SIZE
-#define STEPS_OF_PACKS (BLOCK * 4 / VECTOR_SIZE < 2 ? 2 : BLOCK * 4 / VECTOR_SIZE) /* packs, of which an accumulator takes a quarter */
+/* packs, of which an accumulator takes a quarter */
+#define STEPS_OF_PACKS (BLOCK * 4 / VECTOR_SIZE < 2 ? 2 : BLOCK * 4 / VECTOR_SIZE)
 /* VECTOR_SIZE neighboring elements, read at once. */
 typedef union {
     VECTOR_BITS bits;
     RAW(IN) element[VECTOR_SIZE];
 } pack;
-#define STEP_VECTOR_SIZE(p, j)                                                                            \
-    {                                                                                              \
-        const idx first_ = (idx)(from + (j) * VECTOR_SIZE);                                               \
-        _Pragma("unroll") for (int k = 0; k < VECTOR_SIZE; k += 4) {                                      \
-            a0 = reduce_step(a0, WIDEN(IN, p.element[k]), first_ + k, parameter);                  \
-            if (k + 1 < VECTOR_SIZE) a1 = reduce_step(a1, WIDEN(IN, p.element[(k + 1) % VECTOR_SIZE]), first_ + k + 1, parameter); \
-            if (k + 2 < VECTOR_SIZE) a2 = reduce_step(a2, WIDEN(IN, p.element[(k + 2) % VECTOR_SIZE]), first_ + k + 2, parameter); \
-            if (k + 3 < VECTOR_SIZE) a3 = reduce_step(a3, WIDEN(IN, p.element[(k + 3) % VECTOR_SIZE]), first_ + k + 3, parameter); \
-        }                                                                                          \
+#define STEP_VECTOR_SIZE(p, j)                                                                               \
+    {                                                                                                        \
+        const idx first_ = (idx)(from + (j) * VECTOR_SIZE);                                                  \
+        _Pragma("unroll") for (int k = 0; k < VECTOR_SIZE; k += 4) {                                         \
+            a0 = reduce_step(a0, WIDEN(IN, p.element[k]), first_ + k, parameter);                            \
+            if (k + 1 < VECTOR_SIZE)                                                                         \
+                a1 =                                                                                         \
+                    reduce_step(a1, WIDEN(IN, p.element[(k + 1) % VECTOR_SIZE]), first_ + k + 1, parameter); \
+            if (k + 2 < VECTOR_SIZE)                                                                         \
+                a2 =                                                                                         \
+                    reduce_step(a2, WIDEN(IN, p.element[(k + 2) % VECTOR_SIZE]), first_ + k + 2, parameter); \
+            if (k + 3 < VECTOR_SIZE)                                                                         \
+                a3 =                                                                                         \
+                    reduce_step(a3, WIDEN(IN, p.element[(k + 3) % VECTOR_SIZE]), first_ + k + 3, parameter); \
+        }                                                                                                    \
     }
 #endif
 

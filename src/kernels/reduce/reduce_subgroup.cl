@@ -34,21 +34,22 @@ static inline acc across_lanes(acc a) {
     return a;
 }
 
-#define WORKER_ATTRIBUTES                                                                          \
+#define WORKER_ATTRIBUTES                                                                                    \
     __attribute__((intel_reqd_sub_group_size(LANES))) __attribute__((reqd_work_group_size(LOCAL, 1, 1)))
 #define LANE ((uint)get_sub_group_local_id())
-#if LOCAL == LANES /* the compiler takes the subgroup's index for non-uniform, which prevents vector loads */
+/* The compiler takes the subgroup's index for non-uniform, which prevents vector loads. */
+#if LOCAL == LANES
 #define WORKER XPU_GROUP(0)
 #else
 #define WORKER (XPU_GROUP(0) * (LOCAL / LANES) + get_sub_group_id())
 #endif
 
 #ifdef NAN_APART
-#define STEP(a, saw_nan, x, i)                                                                     \
-    {                                                                                              \
-        in_t value = x;                                                                            \
-        a = reduce_step(a, value, i, parameter);                                                   \
-        saw_nan |= value != value;                                                                 \
+#define STEP(a, saw_nan, x, i)                                                                               \
+    {                                                                                                        \
+        in_t value = x;                                                                                      \
+        a = reduce_step(a, value, i, parameter);                                                             \
+        saw_nan |= value != value;                                                                           \
     }
 #define TOTAL(a, saw_nan) (saw_nan ? (A)NAN : (a))
 #else
@@ -75,36 +76,37 @@ static inline acc across_lanes(acc a) {
 #endif
 
 /* A step for each of four elements that are `apart` from each other. */
-#define FOUR_AT(e, apart)                                                                          \
-    {                                                                                              \
-        long j = e + lane;                                                                         \
-        idx i = (idx)(from + j);                                                                   \
-        STEP(a0, saw_nan, AT(base, j), i)                                                          \
-        STEP(SECOND_ACC, saw_nan, AT(base, j + (apart)), i + (idx)(apart))                         \
-        STEP(THIRD_ACC, saw_nan, AT(base, j + 2 * (apart)), i + 2 * (idx)(apart))                  \
-        STEP(FOURTH_ACC, saw_nan, AT(base, j + 3 * (apart)), i + 3 * (idx)(apart))                 \
+#define FOUR_AT(e, apart)                                                                                    \
+    {                                                                                                        \
+        long j = e + lane;                                                                                   \
+        idx i = (idx)(from + j);                                                                             \
+        STEP(a0, saw_nan, AT(base, j), i)                                                                    \
+        STEP(SECOND_ACC, saw_nan, AT(base, j + (apart)), i + (idx)(apart))                                   \
+        STEP(THIRD_ACC, saw_nan, AT(base, j + 2 * (apart)), i + 2 * (idx)(apart))                            \
+        STEP(FOURTH_ACC, saw_nan, AT(base, j + 3 * (apart)), i + 3 * (idx)(apart))                           \
     }
 /* FOUR_AT for every e up to `end`, one block of steps after the other. */
-#define FOUR_STEPS(end, next, apart)                                                               \
-    while (e < (end)) {                                                                            \
-        const long stop = min((long)(end), e + BLOCK * (next));                                    \
-        for (; e < stop; e += next) FOUR_AT(e, apart)                                              \
-        if (e < (end)) {                                                                           \
-            take_block(&total, ++blocks, ALL_ACC);                                                 \
-            a0 = a1 = a2 = a3 = reduce_identity();                                                 \
-        }                                                                                          \
+#define FOUR_STEPS(end, next, apart)                                                                         \
+    while (e < (end)) {                                                                                      \
+        const long stop = min((long)(end), e + BLOCK * (next));                                              \
+        for (; e < stop; e += next) FOUR_AT(e, apart)                                                        \
+        if (e < (end)) {                                                                                     \
+            take_block(&total, ++blocks, ALL_ACC);                                                           \
+            a0 = a1 = a2 = a3 = reduce_identity();                                                           \
+        }                                                                                                    \
     }
-#define BEGIN_LEVELS                                                                               \
-    levels total = no_levels();                                                                    \
-    acc a0 = reduce_identity(), a1 = a0, a2 = a0, a3 = a0;                                         \
-    uint blocks = 0;                                                                               \
+#define BEGIN_LEVELS                                                                                         \
+    levels total = no_levels();                                                                              \
+    acc a0 = reduce_identity(), a1 = a0, a2 = a0, a3 = a0;                                                   \
+    uint blocks = 0;                                                                                         \
     bool saw_nan = false;
-#define END_LEVELS                                                                                 \
-    acc all = ALL_ACC;                                                                             \
+#define END_LEVELS                                                                                           \
+    acc all = ALL_ACC;                                                                                       \
     if (blocks > 0) all = reduce_combine(all_levels(total), all);
 
 #ifdef BUILD_reduce_rows
-#define STREAMED (262144 / sizeof(STORED(IN))) /* elements; streams that are near get into each other's way */
+/* elements; streams that are near get into each other's way */
+#define STREAMED (262144 / sizeof(STORED(IN)))
 WORKER_ATTRIBUTES __kernel void reduce_rows(reduce_params p) {
     uint lane = LANE;
     ulong first = WORKER * (ulong)p.batch, end = min(first + (ulong)p.batch, (ulong)p.tasks);
@@ -179,23 +181,25 @@ static inline acc lane_total(const reduce_params *p, ulong o, long n, uint lane)
 #define LANE_TOTAL(r) lane_total(&p, block + r, n, lane)
 #ifdef XPU_BUILT_FOR_CPU /* a loop instead of 16 copies: as fast, and built in a third of the time */
 #define SCRATCH __local acc rows[LANES][LANES];
-#define EACH_TOTAL for (uint r = 0; r < LANES; r++) rows[r][lane] = LANE_TOTAL(r);
+#define EACH_TOTAL                                                                                           \
+    for (uint r = 0; r < LANES; r++) rows[r][lane] = LANE_TOTAL(r);
 #define ROW(r) acc a##r = rows[r][lane];
 #else
 #define SCRATCH
 #define EACH_TOTAL
 #define ROW(r) acc a##r = LANE_TOTAL(r);
 #endif
-#define HALVE(r, s, mask)                                                                          \
-    {                                                                                              \
-        acc keep = lane & mask ? a##s : a##r, give = lane & mask ? a##r : a##s;                    \
-        a##r = reduce_combine(keep, shuffled(give, mask));                                         \
+#define HALVE(r, s, mask)                                                                                    \
+    {                                                                                                        \
+        acc keep = lane & mask ? a##s : a##r, give = lane & mask ? a##r : a##s;                              \
+        a##r = reduce_combine(keep, shuffled(give, mask));                                                   \
     }
 
 WORKER_ATTRIBUTES __kernel void reduce_short_rows(reduce_params p) {
     SCRATCH
     uint lane = LANE;
-    ulong first = WORKER * (ulong)p.batch * LANES, end = min(first + (ulong)p.batch * LANES, (ulong)p.outputs);
+    ulong first = WORKER * (ulong)p.batch * LANES,
+          end = min(first + (ulong)p.batch * LANES, (ulong)p.outputs);
 #ifdef LENGTH
     const long n = LENGTH;
 #else
@@ -205,12 +209,14 @@ WORKER_ATTRIBUTES __kernel void reduce_short_rows(reduce_params p) {
         ulong block = min(first, (ulong)p.outputs - LANES); /* the last block overlaps the one before it */
         EACH_TOTAL
         EACH_ROW(ROW)
+        // clang-format off
         HALVE(0, 8, 8) HALVE(1, 9, 8) HALVE(2, 10, 8) HALVE(3, 11, 8)
         HALVE(4, 12, 8) HALVE(5, 13, 8) HALVE(6, 14, 8) HALVE(7, 15, 8)
         HALVE(0, 4, 4) HALVE(1, 5, 4) HALVE(2, 6, 4) HALVE(3, 7, 4)
         HALVE(0, 2, 2) HALVE(1, 3, 2)
         HALVE(0, 1, 1)
-        write_outputs(&p, block + lane, a0);
+            // clang-format on
+            write_outputs(&p, block + lane, a0);
     }
 }
 #endif

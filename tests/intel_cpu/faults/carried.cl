@@ -11,8 +11,8 @@ typedef struct params {
 #define SUM(x) (x)
 #endif
 
-__attribute__((intel_reqd_sub_group_size(16))) __attribute__((reqd_work_group_size(16, 1, 1)))
-__kernel void fault(const params p) {
+__attribute__((intel_reqd_sub_group_size(16)))
+__attribute__((reqd_work_group_size(16, 1, 1))) __kernel void fault(const params p) {
     __global int *c = (__global int *)p.c;
     __global const short *b = (__global const short *)p.b;
     __global char *d = (__global char *)p.d;

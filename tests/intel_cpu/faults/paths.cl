@@ -1,9 +1,9 @@
 // A loop of few iterations with a select by lane and a uniform branch.
 //
-// The loop is unrolled and unswitched, which gives two paths for two sets of lanes. The common part of their last
-// iterations is merged again after the branch. There the vectorizer (pass vplan-vec) uses the first active lane's
-// pointers and values for all lanes. Seen from 2024.2 to 2026.2, for selects between loads, between values and between
-// store addresses.
+// The loop is unrolled and unswitched, which gives two paths for two sets of lanes. The common part of their
+// last iterations is merged again after the branch. There the vectorizer (pass vplan-vec) uses the first
+// active lane's pointers and values for all lanes. Seen from 2024.2 to 2026.2, for selects between loads,
+// between values and between store addresses.
 //
 // Workaround: the emitter disables unrolling.
 #ifdef AVOIDED
@@ -17,8 +17,8 @@ typedef struct params {
     int grid[3], padding;
 } params;
 
-__attribute__((intel_reqd_sub_group_size(16))) __attribute__((reqd_work_group_size(16, 1, 1)))
-__kernel void fault(const params p) {
+__attribute__((intel_reqd_sub_group_size(16))) __attribute__((reqd_work_group_size(16, 1, 1))) __kernel void
+fault(const params p) {
     __global const float *a = (__global const float *)p.a, *b = (__global const float *)p.b;
     __global float *c = (__global float *)p.c;
     const int lane = (int)get_sub_group_local_id(), first = (int)get_group_id(0) * 64;

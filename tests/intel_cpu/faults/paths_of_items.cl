@@ -1,8 +1,9 @@
-// Like paths.cl, in a kernel without a required subgroup size and with loops to be unrolled, as in the op library.
+// Like paths.cl, in a kernel without a required subgroup size and with loops to be unrolled, as in the op
+// library.
 //
-// It needs 32-bit indices. About twenty variants of such loops were all correct if the index or the lane number had 64
-// bits, for every kind of select and bound. (strided.cl and carried.cl are also correct then, and without a required
-// subgroup size.)
+// It needs 32-bit indices. About twenty variants of such loops were all correct if the index or the lane
+// number had 64 bits, for every kind of select and bound. (strided.cl and carried.cl are also correct then,
+// and without a required subgroup size.)
 //
 // Workaround: kernels of the op library index with size_t and long.
 #ifdef AVOIDED

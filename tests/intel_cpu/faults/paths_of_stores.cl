@@ -10,8 +10,8 @@ typedef struct params {
     int grid[3], padding;
 } params;
 
-__attribute__((intel_reqd_sub_group_size(16))) __attribute__((reqd_work_group_size(16, 1, 1)))
-__kernel void fault(const params p) {
+__attribute__((intel_reqd_sub_group_size(16))) __attribute__((reqd_work_group_size(16, 1, 1))) __kernel void
+fault(const params p) {
     __global const int *a = (__global const int *)p.a;
     __global int *c = (__global int *)p.c, *d = (__global int *)p.d;
     const int lane = (int)get_sub_group_local_id(), first = (int)get_group_id(0) * 64;
