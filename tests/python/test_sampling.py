@@ -46,6 +46,32 @@ def test_a_lone_parameter_keeps_all_its_values():
     assert sorted(sampling.pairwise(cases, [case[0] for case in cases])) == list(range(9))
 
 
+def test_dtypes_of_a_class_count_as_one():
+    dtypes = ("float32", "float16", "bfloat16", "int8", "int32", "int64", "complex64", "complex128", "bool")
+    for form in ("{}", "sum-{}", "{}-mean", "torch.{}"):
+        cases = [(form.format(dtype),) for dtype in dtypes]
+        kept = {cases[i][0] for i in sampling.pairwise(cases, [case[0] for case in cases])}
+        for count, group in (
+            (1, dtypes[:1]),
+            (1, dtypes[1:3]),
+            (1, dtypes[3:5]),
+            (1, dtypes[5:6]),
+            (1, dtypes[6:8]),
+        ):
+            assert len(kept & {form.format(dtype) for dtype in group}) == count
+        assert len(kept) == 6
+
+
+def test_which_dtype_of_a_class_runs_differs_from_test_to_test():
+    cases = [("float16",), ("bfloat16",)]
+    chosen = {
+        cases[i]
+        for test in range(20)
+        for i in sampling.pairwise(cases, [f"test_{test}[{d}]" for (d,) in cases])
+    }
+    assert chosen == set(cases)
+
+
 def test_the_choice_depends_on_the_names_alone():
     cases = cases_of(5, 5, 3)
     names = [".".join(case) for case in cases]

@@ -4,6 +4,9 @@
 // All ranks are threads of this process. Their transport is one of memory, as Gloo is one of sockets: it has
 // the address of a message's memory while that is open, and the message keeps that.
 //
+// Ranks that map one segment get one address (--wrap=mmap): ThreadSanitizer orders atomics by their address,
+// and processes' different addresses for a segment would hide both its order and its races.
+//
 //     collective_races [SECONDS [ends]]
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -13,8 +16,12 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <random>
 #include <thread>
+
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "distributed/backend.h"
 #include "distributed/work.h"
@@ -24,6 +31,46 @@ extern "C" {
 int PyGILState_Check() { return 0; }
 void *PyEval_SaveThread() { return nullptr; }
 void PyEval_RestoreThread(void *) {}
+}
+
+namespace {
+
+struct Mapping {
+    ino_t file;
+    int users;
+};
+std::mutex mappings_lock;
+std::map<void *, Mapping> mappings;
+
+} // namespace
+
+extern "C" {
+void *__real_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
+int __real_munmap(void *at, size_t bytes);
+
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
+    struct stat is;
+    if (file < 0 || fstat(file, &is)) return __real_mmap(at, bytes, protection, flags, file, offset);
+    const std::lock_guard guard(mappings_lock);
+    for (auto &[address, mapping] : mappings)
+        if (mapping.file == is.st_ino) {
+            mapping.users++;
+            return address;
+        }
+    auto *address = __real_mmap(at, bytes, protection, flags, file, offset);
+    if (address != MAP_FAILED) mappings[address] = {is.st_ino, 1};
+    return address;
+}
+
+int __wrap_munmap(void *at, size_t bytes) {
+    const std::lock_guard guard(mappings_lock);
+    const auto mapping = mappings.find(at);
+    if (mapping != mappings.end()) {
+        if (--mapping->second.users) return 0;
+        mappings.erase(mapping);
+    }
+    return __real_munmap(at, bytes);
+}
 }
 
 namespace {
