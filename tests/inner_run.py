@@ -27,11 +27,14 @@ def passes(
     """Assert that tests pass with these variables set: of each file, or test's id, those that its keyword leaves.
 
     Keywords are pytest's -k, "" leaves all. Each test that is left runs with one in `every` of its parameters, its
-    kernels built without the driver's optimizer unless `optimized`; with all, optimized, where OPENXPU_TEST_ALL=1. One
-    process runs all of them, since each takes seconds to start.
+    kernels built without the driver's optimizer unless `optimized`. With OPENXPU_TEST_ALL=1 all run, optimized; with
+    OPENXPU_TEST_PAIRS=1, which `make test` sets, a third of them. One process runs all, since each takes seconds to
+    start.
     """
     if os.environ.get("OPENXPU_TEST_ALL") == "1":
         every, optimized = 1, True
+    elif os.environ.get("OPENXPU_TEST_PAIRS") == "1":
+        every *= 3
     environment["OPENXPU_TEST_EVERY"] = str(every)
     keywords = {Path(str(test).partition("::")[0]).name: keyword for test, keyword in chosen.items()}
     terms = [f"{name} and ({keyword})" if keyword else name for name, keyword in keywords.items()]
