@@ -21,7 +21,7 @@ _PARTS = ("streams", "graphs", "memory", "random")
 _XPU_VERSION = "20990000"
 
 _CUDA_BUILD = (
-    "This PyTorch is a CUDA build, which can have only one accelerator, and that is CUDA. "
+    "This PyTorch is a CUDA build, and PyTorch supports one accelerator per process: here, CUDA. "
     "To use xpu, start the program with `openxpu run script.py`, "
     "or install a CPU build of PyTorch: pip install torch --index-url https://download.pytorch.org/whl/cpu"
 )
@@ -74,7 +74,7 @@ def _version_mismatch() -> str | None:
     if built == running:
         return None
     return (
-        f"openxpu was built for PyTorch {TORCH_VERSION}, and this is {torch.__version__}. "
+        f"openxpu was built for PyTorch {TORCH_VERSION}, but this is PyTorch {torch.__version__}. "
         "Rebuild it: pip install --force-reinstall --no-build-isolation --no-deps openxpu"
     )
 

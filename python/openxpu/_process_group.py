@@ -72,7 +72,7 @@ def _meet(transport: Any, rank: int, size: int) -> None:
         transport.barrier().wait()
     except RuntimeError as error:
         raise DistNetworkError(
-            f"xccl: rank {rank} of {size} was connected, and another rank ended or failed before all were: {error}"
+            f"xccl: rank {rank} of {size} connected, but another rank exited or failed before all ranks had connected: {error}"
         ) from error
 
 
@@ -238,7 +238,9 @@ def _name_splits(c10d: Any) -> None:
             title = parent.group_name
             for rank in itertools.chain(*(split_ranks or ())):  # Gloo would wait for it
                 if not 0 <= rank < parent.size():
-                    raise ValueError(f"split_ranks: there is no rank {rank} among {parent.size()}")
+                    raise ValueError(
+                        f"split_ranks: rank {rank} is out of range for a group of size {parent.size()}"
+                    )
         counts[title] = counts.get(title, 0) + 1
         splitting.append(f"{title}:{counts[title]}")
         try:

@@ -67,10 +67,10 @@ def _name(dtype: int) -> str:
 def _tensor(array: np.ndarray[Any, Any]) -> Tensor:
     names = NAMES.split()
     if array.dtype.name not in names:
-        raise PackageError(f"arrays of {array.dtype.name}: packages know none")
+        raise PackageError(f"packages do not support arrays of {array.dtype.name}")
     strides = [s // array.itemsize for s in array.strides]
     if array.ndim > MAX_DIMS:
-        raise PackageError(f"an array of {array.ndim} dimensions; packages take {MAX_DIMS}")
+        raise PackageError(f"an array has {array.ndim} dimensions; packages support up to {MAX_DIMS}")
     shape = [(ctypes.c_int64 * MAX_DIMS)(*numbers) for numbers in (array.shape, strides)]
     return Tensor(array.ctypes.data, True, names.index(array.dtype.name), array.ndim, *shape)
 
@@ -125,7 +125,7 @@ class Package:
         results = []
         for i in range(len(self.outputs)):
             if _name(outs[i].dtype) == "bfloat16" or outs[i].dtype >= len(NAMES.split()):
-                raise PackageError(f"output {i} is of {_name(outs[i].dtype)}, which NumPy lacks")
+                raise PackageError(f"output {i} has dtype {_name(outs[i].dtype)}, which NumPy does not have")
             results.append(np.empty(tuple(outs[i].size[: outs[i].dims]), _name(outs[i].dtype)))
             outs[i] = _tensor(results[-1])
         return ins, outs, results

@@ -16,7 +16,7 @@ def _sysman_devices(pyzes: ModuleType) -> dict[str, Any]:
 
     def check(code: int, what: str) -> None:
         if code != pyzes.ZE_RESULT_SUCCESS:
-            raise RuntimeError(f"Level Zero Sysman doesn't {what} (rc={code}).")
+            raise RuntimeError(f"Level Zero Sysman could not {what} (rc={code}).")
 
     def every(function: Any, kind: Any, what: str, *of: Any) -> Any:
         count = c_uint32(0)
@@ -32,7 +32,7 @@ def _sysman_devices(pyzes: ModuleType) -> dict[str, Any]:
         for device in every(pyzes.zesDeviceGet, pyzes.zes_device_handle_t, "list its devices", driver):
             properties = pyzes.zes_pci_properties_t()
             properties.stype = pyzes.ZES_STRUCTURE_TYPE_PCI_PROPERTIES
-            check(pyzes.zesDevicePciGetProperties(device, byref(properties)), "tell a device's address")
+            check(pyzes.zesDevicePciGetProperties(device, byref(properties)), "return a device's PCI address")
             at = properties.address
             devices[f"{at.domain:04x}:{at.bus:02x}:{at.device:02x}.{at.function:x}"] = device
     return devices
@@ -54,10 +54,10 @@ def enter(xpu: ModuleType) -> None:
                 integrated = properties.is_integrated_gpu
                 infos.append(xpu._ZesDeviceInfo(handle, is_integrated=integrated) if known else None)
         if not 0 <= device < len(infos):
-            raise RuntimeError(f"There is no device {device}: it must be in the range [0, {len(infos)}).")
+            raise RuntimeError(f"Device index {device} is out of range: it must be in [0, {len(infos)}).")
         if infos[device] is None:
             raise RuntimeError(
-                f"Level Zero Sysman has no sensors of device {device}, {xpu.get_device_name(device)}."
+                f"Level Zero Sysman has no sensors for device {device}, {xpu.get_device_name(device)}."
             )
 
     parts: Any = xpu

@@ -54,8 +54,8 @@ def _check_device(index: int) -> None:
     count = torch.xpu.device_count()
     if index >= count:
         raise RuntimeError(
-            f"another process sent a tensor of xpu:{index}, which isn't there in this one: it has {count} "
-            f"device{'s' if count > 1 else ''}. Both need the same OPENXPU_DEVICE"
+            f"another process sent a tensor of xpu:{index}, but this process has {count} "
+            f"device{'s' if count > 1 else ''}. Set OPENXPU_DEVICE to the same value in both"
         )
 
 

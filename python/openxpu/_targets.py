@@ -142,5 +142,7 @@ def compile_offline(image: bytes, name: str, compiler: str | os.PathLike[str] | 
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         binaries = [path for path in Path(folder).iterdir() if path.name in ("kernel", "kernel.bin")]
         if done.returncode or not binaries:
-            raise RuntimeError(f"{found} refuses a kernel for {name}: {done.stdout}{done.stderr}"[:2000])
+            raise RuntimeError(
+                f"{found} could not compile a kernel for {name}: {done.stdout}{done.stderr}"[:2000]
+            )
         return _tile.binary_image(image, binaries[0].read_bytes())

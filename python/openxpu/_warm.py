@@ -39,10 +39,10 @@ class RequestList:
             elif line and not line.startswith("#"):
                 kind, tab, request = line.partition("\t")
                 if not tab:
-                    raise ValueError(f"not a line of a list of requests: {line!r}")
+                    raise ValueError(f"malformed line in a list of kernel requests: {line!r}")
                 parsed.requests.append((kind, request))
         if any(not 0 <= n < len(parsed.requests) for p in parsed.programs.values() for n in p):
-            raise ValueError("a program has a request that the list has not")
+            raise ValueError("a program refers to a request that is not in the list")
         return parsed
 
     def add(self, name: str, requests: Iterable[tuple[str, str]]) -> None:
@@ -61,7 +61,7 @@ class RequestList:
 
     def __str__(self) -> str:
         """Return the text that ``parse`` reads."""
-        lines = ["# What programs build at first use: openxpu warm --record"]
+        lines = ["# Kernels that programs build at first use, written by: openxpu warm --record"]
         lines += [f"{kind}\t{request}" for kind, request in self.requests]
         lines += [f"> {name}: {' '.join(map(str, p))}" for name, p in self.programs.items()]
         return "\n".join(lines) + "\n"
@@ -144,7 +144,7 @@ def build(device: int, requests: Sequence[str], jobs: int, advance: Callable[[],
                 builder.kill()
                 builder.communicate()
                 builder = _builder.start()
-                answer = {"built": 0, "error": "the process that built it died"}
+                answer = {"built": 0, "error": "the process that built it ended unexpectedly"}
             with lock:
                 outcome.built += answer["built"]
                 if answer["error"]:

@@ -67,7 +67,7 @@ def _rates(device: int) -> Table | None:
         "tile",
         *_tune.LAYOUTS,
         "from",
-        title="rates: multiply-adds a microsecond and compute unit",
+        title="rates: multiply-adds per microsecond and compute unit",
     )
     for products in tuning.kinds():
         for tile in tuning.tiles(products):
@@ -93,7 +93,7 @@ def _products(device: int) -> str:
                 break  # the dtype can't be multiplied
             text = (unit.value or b"").decode()
             if text != plain:
-                by.setdefault(text, []).append(f"{name}, where tf32 is allowed" if tf32 else name)
+                by.setdefault(text, []).append(f"{name} with tf32 allowed" if tf32 else name)
             plain = text
         number += 1
     return "\n".join(f"{', '.join(names)}: {text}" for text, names in by.items())
@@ -128,7 +128,9 @@ def info(tuning: bool = False) -> int:
         table.add_row("type", properties.type)
         table.add_row("platform", f"{properties.platform_name} ({properties.version})")
         table.add_row("driver", properties.driver_version)
-        table.add_row("memory", f"{_size(free)} free of {_size(total)}; by {properties.memory.upper()}")
+        table.add_row(
+            "memory", f"{_size(free)} free of {_size(total)}; allocated as {properties.memory.upper()}"
+        )
         table.add_row("compute units", str(properties.max_compute_units))
         table.add_row("work-group", f"up to {properties.max_work_group_size} work-items")
         table.add_row("subgroups", ", ".join(map(str, properties.sub_group_sizes)) or "none")
@@ -138,7 +140,7 @@ def info(tuning: bool = False) -> int:
             if name.startswith("has_") and value
         ]
         table.add_row("has", ", ".join(able))
-        table.add_row("products by", _products(index))
+        table.add_row("matrix products", _products(index))
         console.print(table)
         if tuning:
             _print_tuning(console, index)
@@ -196,7 +198,7 @@ def _checks() -> list[tuple[str, Callable[[str], None]]]:
             optimizer.step()
             losses.append(loss.item())
         if not losses[-1] < losses[0] / 2:
-            raise AssertionError(f"the loss went from {losses[0]:.4f} to {losses[-1]:.4f} only")
+            raise AssertionError(f"the loss only went from {losses[0]:.4f} to {losses[-1]:.4f}")
 
     def events(device: str) -> None:
         start, end = torch.Event(device, enable_timing=True), torch.Event(device, enable_timing=True)
@@ -205,7 +207,7 @@ def _checks() -> list[tuple[str, Callable[[str], None]]]:
         end.record()
         end.synchronize()
         if not start.elapsed_time(end) >= 0:
-            raise AssertionError("time ran backwards")
+            raise AssertionError("the end event is earlier than the start event")
 
     def random(device: str) -> None:
         generator = torch.Generator(device).manual_seed(1)
@@ -213,7 +215,9 @@ def _checks() -> list[tuple[str, Callable[[str], None]]]:
         generator.manual_seed(1)
         same(torch.randn(10000, device=device, generator=generator), first.cpu())
         if not abs(first.mean().item()) < 0.05:
-            raise AssertionError(f"the mean of 10,000 normal numbers is {first.mean().item():.3f}")
+            raise AssertionError(
+                f"the mean of 10,000 normally distributed values is {first.mean().item():.3f}"
+            )
 
     return [
         ("copies", copies),
@@ -256,7 +260,7 @@ def doctor() -> int:
             table.add_row(name, result, f"{time.perf_counter() - start:.2f} s")
         console.print(table)
     if failures:
-        console.print(f"[red]{failures} checks failed.[/red] `openxpu info` says what the devices are.")
+        console.print(f"[red]{failures} checks failed.[/red] `openxpu info` describes the devices.")
     return 1 if failures else 0
 
 
@@ -309,12 +313,12 @@ def warm(options: argparse.Namespace) -> int:
         seconds = time.perf_counter() - start
         rest = outcome.wanted - outcome.built - len(outcome.errors)
         console.print(
-            f"xpu:{device} ({kind}): {outcome.built} programs built in {seconds:.1f} s, "
-            f"{rest} requests were met already",
+            f"xpu:{device} ({kind}): {outcome.built} kernels built in {seconds:.1f} s, "
+            f"{rest} were already cached",
             highlight=False,
         )
         if not wanted:
-            console.print(f"No list has requests for devices like this ({kind}): see --record.")
+            console.print(f"No list has kernels for devices of kind {kind}; record one with --record.")
         for request, error in outcome.errors.items():
             status = 1
             first = error.strip().splitlines()[0] if error.strip() else "no reason given"
@@ -349,14 +353,16 @@ def tune(options: argparse.Namespace) -> int:
         for along_k in _tune.layouts(options.device, products)
     ]
     if not asked and not rated:
-        console.print(f"Everything that is measured on devices like xpu:{options.device} is pinned.")
+        console.print(
+            f"All parameters that can be measured on xpu:{options.device} are pinned; there is nothing to tune."
+        )
         return 0
     points = sum(len(question.points) for question in asked)
     tiles = sum(len(tuning.tiles(products)) for products, _ in rated)
     each = options.seconds / (points + tiles)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    table = _table("name", "before", "now", "unit", "faster at the sizes measured, small to large")
-    found = _table("products", "", "fastest tile before", "now", "faster by")
+    table = _table("name", "before", "now", "unit", "speedup by size, small to large")
+    found = _table("products", "", "fastest tile before", "now", "speedup")
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=points + tiles)
         for products, along_k in rated:
@@ -376,7 +382,7 @@ def tune(options: argparse.Namespace) -> int:
         if results.row_count:
             console.print(results)
     try:
-        console.print(f"kept in {tuning.keep()}", highlight=False)
+        console.print(f"saved to {tuning.keep()}", highlight=False)
     except RuntimeError as error:
         console.print(f"[red]{error}[/red]", highlight=False)
         return 1
@@ -442,7 +448,7 @@ def _load_exported(file: str) -> torch.export.ExportedProgram:
             return torch.export.load(file)
     except (RuntimeError, ValueError, zipfile.BadZipFile) as error:
         text = str(reasons[0] if reasons else error).splitlines()
-        raise RuntimeError(f"{file} can't be loaded: {text[0] if text else 'no reason given'}") from error
+        raise RuntimeError(f"could not load {file}: {text[0] if text else 'no reason given'}") from error
     finally:
         logger.removeFilter(is_of_use)
 
@@ -483,78 +489,89 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="openxpu", description="PyTorch's xpu device over OpenCL")
     commands = parser.add_subparsers(dest="command", required=True)
     informer = commands.add_parser(
-        "info", help="devices, drivers, memory, kernel cache; what to install if there is none"
+        "info",
+        help="list devices, drivers, memory and the kernel cache, or what to install if there is no device",
     )
     informer.add_argument(
-        "--tuning", action="store_true", help="the choices that decide speed, and whence they are"
+        "--tuning", action="store_true", help="list the parameters that affect only speed, and their sources"
     )
-    commands.add_parser("doctor", help="a self-test on each device")
-    runner = commands.add_parser("run", help="start a Python program with xpu as PyTorch's accelerator")
-    runner.add_argument("program", nargs=argparse.REMAINDER, help="script.py and its arguments, or -m module")
+    commands.add_parser("doctor", help="run a self-test on each device")
+    runner = commands.add_parser("run", help="run a Python program with xpu as PyTorch's accelerator")
+    runner.add_argument("program", nargs=argparse.REMAINDER, help="script.py or -m module, and its arguments")
     warmer = commands.add_parser(
-        "warm", help="build the kernels of common programs beforehand, so that first uses don't wait for them"
+        "warm", help="build the kernels of common programs ahead of time, so that first calls don't wait"
     )
-    warmer.add_argument("--device", type=int, help="the number of the device; else all")
-    warmer.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that build at once")
+    warmer.add_argument("--device", type=int, help="device index (default: all devices)")
+    warmer.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="number of parallel build processes"
+    )
     warmer.add_argument(
         "--record",
         metavar="LIST",
-        help="run a Python program instead, and put the kernels that it asks for into this list",
+        help="run a Python program instead, and save the kernels that it uses to this list",
     )
-    warmer.add_argument("--name", help="what the list calls the recorded program")
+    warmer.add_argument("--name", help="name of the recorded program in the list")
     warmer.add_argument(
         "arguments",
         nargs=argparse.REMAINDER,
-        help="lists to build, instead of openxpu's own; with --record: script.py and its arguments",
+        help="lists to build (default: openxpu's own); with --record: script.py and its arguments",
     )
     tuner = commands.add_parser(
-        "tune", help="measure which ways are faster on this machine, and keep that beside the kernel cache"
+        "tune", help="measure speed-only parameters on this machine and save them next to the kernel cache"
     )
-    tuner.add_argument("--device", type=int, default=0, help="the number of the device")
-    tuner.add_argument("--seconds", type=float, default=60, help="how long to measure, about")
-    compiler = commands.add_parser("compile", help="show the OpenCL C for a Triton IR file")
+    tuner.add_argument("--device", type=int, default=0, help="device index")
+    tuner.add_argument("--seconds", type=float, default=60, help="approximate time to measure")
+    compiler = commands.add_parser("compile", help="compile a Triton IR file to OpenCL C")
     compiler.add_argument("file", help="kernel.ttir")
     compiler.add_argument(
-        "--device", default="cpu", help="what for: cpu, bmg, lnl, dg2, …, or the number of a device at hand"
+        "--device",
+        default="cpu",
+        help="target (cpu, bmg, lnl, dg2, …) or the index of a device of this machine",
     )
     compiler.add_argument(
         "--image",
         action="store_true",
-        help="the image instead, which C programs load: see xpu/image.h and examples/c/image.c",
+        help="write a kernel image for C programs instead: see xpu/image.h and examples/c/image.c",
     )
-    compiler.add_argument("-o", "--output", help="the file to write; else it is printed")
-    compiler.add_argument("--num-warps", type=int, default=4, help="subgroups of a program on a GPU")
+    compiler.add_argument("-o", "--output", help="output file (default: standard output)")
+    compiler.add_argument("--num-warps", type=int, default=4, help="subgroups per program on a GPU")
     compiler.add_argument(
         "--comments",
         action="store_true",
-        help="name the Triton operation and the user's line beside each part",
+        help="annotate the code with Triton operations and source lines",
     )
-    compiler.add_argument("--time", action="store_true", help="say how long each stage took")
+    compiler.add_argument("--time", action="store_true", help="print the time of each compiler stage")
     compiler.add_argument(
         "--dump-after",
         choices=("parse", "verify", "analyze", "layout", "emit"),
         help="print the module after this stage instead",
     )
     exporter = commands.add_parser(
-        "export", help="write an exported program as a file that libxpu runs without PyTorch: xpu/package.h"
+        "export",
+        help="convert an exported program to a package that libxpu runs without PyTorch: see xpu/package.h",
     )
-    exporter.add_argument("file", help="model.pt2, from torch.export.save")
-    exporter.add_argument("-o", "--output", help="the file to write; else the same name and .xpk")
-    exporter.add_argument("--target", help="kinds of devices: bmg,lnl,cpu say; else the device here")
-    exporter.add_argument("--ocloc", help="Intel's offline compiler, for binaries; else that in PATH, if any")
-    packaged = commands.add_parser("run-package", help="run such a file on arrays, without PyTorch")
+    exporter.add_argument("file", help="model.pt2, written by torch.export.save")
+    exporter.add_argument("-o", "--output", help="output file (default: the same name with .xpk)")
+    exporter.add_argument(
+        "--target",
+        help="comma-separated targets, for example bmg,lnl,cpu (default: the device of this machine)",
+    )
+    exporter.add_argument(
+        "--ocloc", help="path of ocloc, which compiles binaries for Intel GPUs (default: found in PATH)"
+    )
+    packaged = commands.add_parser("run-package", help="run a package on NumPy arrays, without PyTorch")
     packaged.add_argument("file", help="model.xpk")
     packaged.add_argument(
         "--input",
         action="append",
         metavar="X.NPY",
-        help="an input, in their order; without any it is described",
+        help="an input array, once per input in order; without inputs, describe the package",
     )
-    packaged.add_argument("--output", metavar="FOLDER", help="where output0.npy and others go")
+    packaged.add_argument("--output", metavar="FOLDER", help="folder for output0.npy, output1.npy, …")
     packaged.add_argument(
-        "--bench", action="store_true", help="run it for a second, and say how long it takes"
+        "--bench", action="store_true", help="run for one second and print the time of a run"
     )
-    packaged.add_argument("--device", type=int, default=0, help="the number of the device")
+    packaged.add_argument("--device", type=int, default=0, help="device index")
     return parser
 
 
@@ -573,7 +590,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return doctor()
     if options.command == "warm":
         if options.record and not options.arguments:
-            parser.error("warm --record: which program?")
+            parser.error("warm --record: no program given")
         if options.jobs < 1:
             parser.error("warm: --jobs must be at least 1")
         return warm(options)
@@ -585,7 +602,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from openxpu import _run_package
 
         return _run_package.main(options)
-    parser.error("run: which program?")
+    parser.error("run: no program given")
     return 2
 
 

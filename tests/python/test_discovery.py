@@ -137,7 +137,7 @@ def test_sensors_are_found_by_their_address(driver: Path, tmp_path: Path, mask: 
     gpus = ["1102", "1101"][1 if mask else 0 :]
     assert answer[: len(gpus)] == gpus
     assert [line[:12] for line in answer[len(gpus) :]] == ["RuntimeError"] * 2
-    assert "no sensors of device" in answer[-1]
+    assert "no sensors for device" in answer[-1]
     assert "cpu" in answer[-1]
 
 

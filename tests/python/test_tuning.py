@@ -98,7 +98,7 @@ def test_info_says_what_multiplies(unit: str, half: str) -> None:
     environment["OPENXPU_DEVICE"] = "cpu"
     text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     assert re.search(rf"\bf16, bf16(, f32, f64, c64, c128)?: {half}", text), text
-    assert ("f32, where tf32 is allowed: NVIDIA tensor cores in tf32, emulated" in text) == (unit == "ptx")
+    assert ("f32 with tf32 allowed: NVIDIA tensor cores in tf32, emulated" in text) == (unit == "ptx")
 
 
 @pytest.mark.parametrize(
