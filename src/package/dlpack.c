@@ -45,19 +45,18 @@ static bool find_dtype(DLDataType type, xpu_dtype *dtype) {
 
 xpu_status xpu_package_tensor_from_dlpack(const DLTensor *from, int device, xpu_package_tensor *tensor) {
     XPU_REJECT_IF(!from || !tensor || (from->ndim > 0 && !from->shape), "NULL");
-    XPU_REJECT_IF(from->ndim < 0 || from->ndim > XPU_MAX_DIMS, "%d dimensions, at most %d", (int)from->ndim,
-                  XPU_MAX_DIMS);
+    XPU_REJECT_IF(from->ndim < 0 || from->ndim > XPU_MAX_DIMS, "%d dimensions; at most %d are supported",
+                  (int)from->ndim, XPU_MAX_DIMS);
     xpu_package_tensor t = {.dims = from->ndim};
     const DLDevice *on = &from->device;
     t.is_host = on->device_type == kDLCPU || on->device_type == kDLCUDAHost || on->device_type == kDLROCMHost;
     if (!t.is_host && (on->device_type != kDLOneAPI || on->device_id != device))
-        return xpu_fail(
-            XPU_ERROR_NOT_SUPPORTED,
-            "DLPack: memory of device %d of kind %d, not the host's (%d) nor that of device %d of "
-            "kind %d",
-            (int)on->device_id, (int)on->device_type, kDLCPU, device, kDLOneAPI);
+        return xpu_fail(XPU_ERROR_NOT_SUPPORTED,
+                        "DLPack: the memory belongs to device %d of type %d; expected the CPU (type %d) or "
+                        "device %d of type %d",
+                        (int)on->device_id, (int)on->device_type, kDLCPU, device, kDLOneAPI);
     if (!find_dtype(from->dtype, &t.dtype))
-        return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "DLPack: dtype of code %d, %d bits and %d lanes",
+        return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "DLPack: unsupported dtype: code %d, %d bits, %d lanes",
                         from->dtype.code, from->dtype.bits, from->dtype.lanes);
     int64_t stride = 1;
     for (int d = t.dims - 1; d >= 0; d--) {
@@ -65,10 +64,10 @@ xpu_status xpu_package_tensor_from_dlpack(const DLTensor *from, int device, xpu_
         t.stride[d] = from->strides ? from->strides[d] : stride;
         if (t.size[d] == 1 && t.stride[d] < 0)
             t.stride[d] = stride; /* a size-1 dimension: use the contiguous stride */
-        XPU_REJECT_IF(t.size[d] < 0 || t.stride[d] < 0, "size %lld and stride %lld in dimension %d",
+        XPU_REJECT_IF(t.size[d] < 0 || t.stride[d] < 0, "invalid size %lld or stride %lld in dimension %d",
                       (long long)t.size[d], (long long)t.stride[d], d);
         XPU_REJECT_IF(__builtin_mul_overflow(stride, t.size[d] > 1 ? t.size[d] : 1, &stride),
-                      "sizes that are too large");
+                      "the sizes are too large");
     }
     t.data = from->data ? (char *)from->data + from->byte_offset : NULL;
     *tensor = t;
@@ -94,12 +93,12 @@ xpu_status xpu_package_tensor_to_dlpack(xpu_package_tensor *tensor, xpu_stream *
     XPU_REJECT_IF(tensor->is_host, "memory of the caller's");
     XPU_REJECT_IF(tensor->dims < 0 || tensor->dims > XPU_MAX_DIMS, "%d dimensions", tensor->dims);
     if ((unsigned)tensor->dtype >= XPU_DTYPE_COUNT || !types[tensor->dtype].lanes)
-        return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "DLPack has no dtype %d", (int)tensor->dtype);
+        return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "DLPack: dtype %d can't be exported", (int)tensor->dtype);
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     XPU_TRY(xpu_stream_synchronize(stream));
     managed *m = core_calloc(1, sizeof *m);
-    if (!m) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a DLPack tensor");
+    if (!m) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a DLPack tensor");
     const bool is_host = properties->type == XPU_DEVICE_CPU && properties->host_unified_memory;
     m->memory = tensor->data;
     memcpy(m->size, tensor->size, sizeof m->size);

@@ -32,8 +32,8 @@ static xpu_tensor tensor_at(const pack_call *call, int at) {
 /* Reads a list of `count` integers (a single one is repeated) and advances *at behind it. */
 static xpu_status list_at(const pack_call *call, int *at, int64_t *list, int count) {
     const int given = (int)call->step->args[*at].value;
-    BAD_IF(given != count && given != 1, "%s has a list of %d numbers for %d", call->step->op->name, given,
-           count);
+    BAD_IF(given != count && given != 1, "%s has a list of %d integers; expected %d or 1",
+           call->step->op->name, given, count);
     for (int i = 0; i < count; i++) list[i] = int_at(call, *at + 1 + (given == 1 ? 0 : i));
     *at += 1 + given;
     return XPU_SUCCESS;
@@ -72,7 +72,7 @@ static xpu_status product(const pack_call *call, int dims, int first, const xpu_
            b.size[dims - 1] == out.size[dims - 1];
     xpu_gemm_args args = {.dtype = out.dtype, .alpha = number(alpha), .beta = number(beta)};
     if (good && c) good = c->dtype == out.dtype && addend_of(c, &out, &args.c);
-    BAD_IF(!good, "%s of sizes or dtypes that don't fit", call->step->op->name);
+    BAD_IF(!good, "%s: the operands' sizes or dtypes don't match", call->step->op->name);
     args.batch = dims == 3 ? out.size[0] : 1;
     args.m = out.size[dims - 2], args.n = out.size[dims - 1], args.k = a.size[dims - 1];
     args.a = matrix_of(&a), args.b = matrix_of(&b), args.out = matrix_of(&out);
@@ -111,7 +111,7 @@ static xpu_status grouped_mm(const pack_call *call) {
     good = good && (flat_a || a.size[0] == count) && (flat_b || b.size[0] == count) &&
            (!is_k || out.size[0] == count) && a.size[a.dims - 1] == b.size[b.dims - 2] &&
            a.size[a.dims - 2] == out.size[out.dims - 2] && b.size[b.dims - 1] == out.size[out.dims - 1];
-    BAD_IF(!good, "%s of sizes or dtypes that don't fit", call->step->op->name);
+    BAD_IF(!good, "%s: the operands' sizes or dtypes don't match", call->step->op->name);
     const xpu_gemm_args args = {.dtype = out.dtype,
                                 .batch = count,
                                 .m = out.size[out.dims - 2],
@@ -138,7 +138,7 @@ static xpu_status convolution(const pack_call *call) {
     const int dims = out.dims - 2;
     BAD_IF(dims < 1 || dims > XPU_CONV_MAX_DIMS || input.dims != out.dims || weight.dims != out.dims ||
                (is_given(call, 3) && bias.dims != 1),
-           "a convolution of %d dimensions", dims);
+           "convolutions with %d dimensions are not supported", dims);
     xpu_conv conv = {.dims = dims};
     int at = 4;
     XPU_TRY(list_at(call, &at, conv.stride, dims));
@@ -156,18 +156,18 @@ static xpu_status attention(const pack_call *call) {
     const xpu_tensor out = tensor_at(call, 0), query = tensor_at(call, 1), key = tensor_at(call, 2),
                      value = tensor_at(call, 3);
     BAD_IF(out.dims != 4 || query.dims != 4 || key.dims != 4 || value.dims != 4,
-           "an attention not of 4 dimensions");
+           "attention needs operands with 4 dimensions");
     xpu_tensor bias;
     int64_t size[4], stride[4];
     if (is_given(call, 4)) { /* broadcast to the scores' sizes */
         bias = tensor_at(call, 4);
         const int64_t scores[4] = {query.size[0], query.size[1], query.size[2], key.size[2]};
-        BAD_IF(bias.dims > 4, "an attention's mask of %d dimensions", bias.dims);
+        BAD_IF(bias.dims > 4, "an attention mask with %d dimensions is not supported", bias.dims);
         for (int d = 3, from = bias.dims - 1; d >= 0; d--, from--) {
             size[d] = scores[d];
             stride[d] = from < 0 || bias.size[from] == 1 ? 0 : bias.stride[from];
             BAD_IF(from >= 0 && bias.size[from] != 1 && bias.size[from] != scores[d],
-                   "an attention's mask doesn't fit the scores");
+                   "the attention mask doesn't match the scores");
         }
         bias.dims = 4, bias.size = size, bias.stride = stride;
     }
@@ -188,7 +188,8 @@ static xpu_status attention(const pack_call *call) {
 static xpu_status sort(const pack_call *call) {
     const xpu_tensor values = tensor_at(call, 0), indices = tensor_at(call, 1), in = tensor_at(call, 2);
     const int64_t dim = int_at(call, 3);
-    BAD_IF(dim < 0 || (in.dims && dim >= in.dims), "a sort of dimension %lld", (long long)dim);
+    BAD_IF(dim < 0 || (in.dims && dim >= in.dims), "sort along dimension %lld is not supported",
+           (long long)dim);
     return xpu_sort(call->stream, &values, &indices, &in, (int)dim, int_at(call, 4) != 0, 0);
 }
 
@@ -227,7 +228,7 @@ static xpu_status histogram(const pack_call *call) {
            "a histogram from %g to %g", low, high);
     BAD_IF(counts.dims != 1 || counts.dtype != XPU_INT32 || !counts.size[0] || !is_dense(&counts) ||
                !is_dense(&in),
-           "a histogram of sizes or dtypes that don't fit");
+           "histogram: the operands' sizes or dtypes don't match");
     int64_t numel = 1;
     for (int d = 0; d < in.dims; d++) numel *= in.size[d];
     const xpu_scalar bounds[] = {number(low), number(high)};
@@ -241,7 +242,7 @@ static xpu_status histogram(const pack_call *call) {
 static xpu_status combine(const pack_call *call, bool all) {
     const xpu_tensor out = tensor_at(call, 0), index = tensor_at(call, 1), in = tensor_at(call, 2);
     const int64_t dim = int_at(call, 3), op = int_at(call, 4);
-    BAD_IF(op < XPU_SCATTER_SET || op > XPU_SCATTER_MAX, "%s by way %lld", call->step->op->name,
+    BAD_IF(op < XPU_SCATTER_SET || op > XPU_SCATTER_MAX, "%s: unknown operation %lld", call->step->op->name,
            (long long)op);
     bool good = out.dims > 0 && in.dims == out.dims && index.dims == (all ? out.dims : 1) && dim >= 0 &&
                 dim < out.dims && in.dtype == out.dtype &&
@@ -252,7 +253,7 @@ static xpu_status combine(const pack_call *call, bool all) {
         else
             good = in.size[d] == (d == dim ? index.size[0] : out.size[d]);
     }
-    BAD_IF(!good, "%s of sizes or dtypes that don't fit", call->step->op->name);
+    BAD_IF(!good, "%s: the operands' sizes or dtypes don't match", call->step->op->name);
     if (is_empty(all ? &index : &in)) return XPU_SUCCESS;
     xpu_fault fault = {0};
     XPU_TRY((all ? xpu_scatter : xpu_index_scatter)(call->stream, &out, (int)dim, &index, &in,

@@ -61,7 +61,7 @@ xpu_status xpu_package_write(const char *path, const char *about, const int64_t 
     file_head head = {.magic = MAGIC, .version = VERSION, .sections = SECTIONS};
     char first[PAGE] = {0};
     layout l = {.pieces = core_malloc(most * sizeof(os_bytes))};
-    if (!l.pieces) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory to write %s", path);
+    if (!l.pieces) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory while writing %s", path);
     put(&l, first, sizeof first, 1);
     for (int s = 0; s < SECTIONS; s++) {
         head.section[s].offset = l.at;
@@ -80,32 +80,33 @@ xpu_status xpu_package_write(const char *path, const char *about, const int64_t 
     memcpy(first, &head, sizeof head);
     const bool good = os_file_write(path, l.pieces, l.count);
     core_free(l.pieces);
-    return good ? XPU_SUCCESS : xpu_fail(XPU_ERROR_IO, "can't write %s", path);
+    return good ? XPU_SUCCESS : xpu_fail(XPU_ERROR_IO, "could not write %s", path);
 }
 
 /* --- reading --- */
 
 static xpu_status check_head(const os_map *map, file_head *head) {
-    BAD_IF(map->size < sizeof *head, "these %zu bytes are none", map->size);
+    BAD_IF(map->size < sizeof *head, "these %zu bytes are not a package", map->size);
     memcpy(head, map->data, sizeof *head);
-    BAD_IF(memcmp(head->magic, MAGIC, sizeof head->magic), "these %zu bytes are none", map->size);
+    BAD_IF(memcmp(head->magic, MAGIC, sizeof head->magic), "these %zu bytes are not a package", map->size);
     if (head->version != VERSION)
-        return xpu_fail(XPU_ERROR_NOT_SUPPORTED,
-                        "package: it is of version %u, this libxpu reads %d: export it again", head->version,
-                        VERSION);
+        return xpu_fail(
+            XPU_ERROR_NOT_SUPPORTED,
+            "package: the file has version %u, but this libxpu reads version %d: export the model again",
+            head->version, VERSION);
     const hash128 hash = head_hash(head);
-    BAD_IF(!same_hash(hash, head->hash), "its head is damaged");
+    BAD_IF(!same_hash(hash, head->hash), "the file header is damaged");
     BAD_IF(head->sections != SECTIONS, "%u sections", head->sections);
-    BAD_IF(head->size != map->size, "%zu bytes, but it says %llu: cut off", map->size,
+    BAD_IF(head->size != map->size, "the file has %zu bytes instead of %llu: it was cut off", map->size,
            (unsigned long long)head->size);
     for (int s = 0; s < SECTIONS; s++) {
         const file_section *section = &head->section[s];
         BAD_IF(section->offset % PAGE || section->offset > map->size ||
                    section->size > map->size - section->offset,
-               "section %d: %llu bytes at %llu", s, (unsigned long long)section->size,
-               (unsigned long long)section->offset);
+               "section %d is out of bounds or misaligned: %llu bytes at %llu", s,
+               (unsigned long long)section->size, (unsigned long long)section->offset);
         BAD_IF(!same_hash(section_hash(map->data + section->offset, section->size), section->hash),
-               "section %d is damaged: its hash is another", s);
+               "section %d is damaged: its hash does not match", s);
     }
     return XPU_SUCCESS;
 }
@@ -129,9 +130,9 @@ static xpu_status kernels_from_source(xpu_package *p) {
     int count = 0;
     for (int i = 0; images && i < p->image_count; i++)
         if (!p->images[i].kernel) images[count++] = p->images[i].image;
-    const xpu_status status = images && kernels
-                                  ? xpu_image_kernels(images, count, p->device, kernels)
-                                  : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a package");
+    const xpu_status status =
+        images && kernels ? xpu_image_kernels(images, count, p->device, kernels)
+                          : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a package");
     for (int i = 0, k = 0; status == XPU_SUCCESS && i < p->image_count; i++)
         if (!p->images[i].kernel) p->images[i].kernel = kernels[k++];
     core_free(images);
@@ -164,13 +165,13 @@ static void free_tables(xpu_package *p) {
 
 static xpu_status check_lengths(const unsigned char *programs, size_t words, int64_t count) {
     size_t at = 1;
-    BAD_IF(count < 1 || (uint64_t)count > words, "it has no program");
+    BAD_IF(count < 1 || (uint64_t)count > words, "the file has no program");
     for (int64_t i = 0, length; i < count; i++, at += (size_t)length) {
         BAD_IF(at >= words, "program %lld is cut off", (long long)i);
         memcpy(&length, programs + 8 * at++, sizeof length);
         BAD_IF(length < 0 || (uint64_t)length > words - at, "program %lld is cut off", (long long)i);
     }
-    BAD_IF(at != words, "%zu words too many", words - at);
+    BAD_IF(at != words, "%zu words follow the last program", words - at);
     return XPU_SUCCESS;
 }
 
@@ -180,7 +181,7 @@ static xpu_status choose_program(xpu_package *p, const unsigned char *programs, 
     const xpu_package bare = *p;
     int64_t count = 0, length;
     if (size >= 8) memcpy(&count, programs, sizeof count);
-    BAD_IF(size % 8, "programs of %zu bytes", size);
+    BAD_IF(size % 8, "the size of the programs, %zu bytes, is not a multiple of 8", size);
     XPU_TRY(check_lengths(programs, size / 8, count));
     for (int from_source = 0; from_source < 2; from_source++) {
         const unsigned char *at = programs + 8;
@@ -194,7 +195,7 @@ static xpu_status choose_program(xpu_package *p, const unsigned char *programs, 
             if (status != XPU_ERROR_NOT_SUPPORTED) return status;
         }
     }
-    if (count > 1) xpu_fail_add(" (the last of the package's %lld kinds of devices)", (long long)count);
+    if (count > 1) xpu_fail_add(" (the last of the package's %lld targets)", (long long)count);
     return XPU_ERROR_NOT_SUPPORTED;
 }
 
@@ -227,13 +228,13 @@ static xpu_status open_package(xpu_package *p, const char *path) {
     /* Trim before the weights are read; the first run trims again after its kernels are built. */
     static _Atomic bool trimmed;
     if (p->is_mapped_there && !atomic_exchange(&trimmed, true)) XPU_TRY(xpu_device_trim(p->device));
-    if (!os_file_map(path, &p->map)) return xpu_fail(XPU_ERROR_IO, "package: can't read %s", path);
+    if (!os_file_map(path, &p->map)) return xpu_fail(XPU_ERROR_IO, "package: could not read %s", path);
     file_head head;
     XPU_TRY(check_head(&p->map, &head));
     const file_section *about = &head.section[SECTION_ABOUT], *program = &head.section[SECTION_PROGRAM],
                        *images = &head.section[SECTION_IMAGES], *weights = &head.section[SECTION_WEIGHTS];
     if (!(p->about = core_calloc(about->size + 1, 1)))
-        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a package");
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a package");
     memcpy(p->about, p->map.data + about->offset, about->size);
     p->weights = p->map.data + weights->offset;
     p->weights_size = weights->size;
@@ -246,7 +247,7 @@ static xpu_status open_package(xpu_package *p, const char *path) {
 xpu_status xpu_package_open(const char *path, int device, xpu_package **package) {
     XPU_REJECT_IF(!path || !package, "NULL");
     xpu_package *p = core_calloc(1, sizeof *p);
-    if (!p) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a package");
+    if (!p) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a package");
     p->device = device;
     const xpu_status status = open_package(p, path);
     if (status == XPU_SUCCESS)

@@ -82,9 +82,9 @@ static bool take_shape(reader *r, const xpu_package *p, pack_tensor *t) {
 #define TABLE(pointer, count)                                                                                \
     do {                                                                                                     \
         if (!((pointer) = core_calloc((size_t)(count) + 1, sizeof *(pointer))))                              \
-            return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a package's tables");               \
+            return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a package's tables");      \
     } while (0)
-#define CUT_OFF_IF(r) BAD_IF((r)->is_short, "its program is cut off")
+#define CUT_OFF_IF(r) BAD_IF((r)->is_short, "the program is cut off")
 
 static xpu_status take_ints(reader *r, xpu_package *p) {
     p->int_count = take_count(r, 3);
@@ -92,16 +92,17 @@ static xpu_status take_ints(reader *r, xpu_package *p) {
     for (int i = 0; i < p->int_count; i++) {
         pack_int *n = &p->ints[i];
         n->op = take(r), n->a = take(r), n->b = take(r);
-        BAD_IF(n->op < 0 || n->op >= INT_OPS, "register %d has operation %lld", i, (long long)n->op);
+        BAD_IF(n->op < 0 || n->op >= INT_OPS, "register %d has unknown operation %lld", i, (long long)n->op);
         if (n->op != INT_CONST && n->op != INT_SIZE)
-            BAD_IF(n->a < 0 || n->a >= i || n->b < 0 || n->b >= i, "register %d is of later ones", i);
+            BAD_IF(n->a < 0 || n->a >= i || n->b < 0 || n->b >= i,
+                   "register %d uses a register that is not computed before it", i);
     }
     p->check_count = take_count(r, 2);
     TABLE(p->checks, p->check_count);
     for (int i = 0; i < p->check_count; i++) {
         p->checks[i].reg = take_index(r, p->int_count);
         p->checks[i].text = take_text(r);
-        BAD_IF(p->checks[i].reg < 0, "check %d is of no register", i);
+        BAD_IF(p->checks[i].reg < 0, "check %d refers to no register", i);
     }
     CUT_OFF_IF(r);
     return XPU_SUCCESS;
@@ -116,7 +117,7 @@ static xpu_status take_constants(reader *r, xpu_package *p) {
         c->is_state = take(r) != 0;
         BAD_IF(c->offset % XPU_PACKAGE_ALIGN || c->offset > p->weights_size ||
                    c->size > p->weights_size - c->offset,
-               "constant %d: %llu bytes at %llu of %llu", i, (unsigned long long)c->size,
+               "constant %d is out of bounds: %llu bytes at %llu of %llu", i, (unsigned long long)c->size,
                (unsigned long long)c->offset, (unsigned long long)p->weights_size);
         if (c->is_state)
             p->state_size += (c->size + XPU_PACKAGE_ALIGN - 1) / XPU_PACKAGE_ALIGN * XPU_PACKAGE_ALIGN;
@@ -148,7 +149,7 @@ static xpu_status take_inputs(reader *r, xpu_package *p) {
         if (p->ints[i].op == INT_SIZE) {
             const int64_t input = p->ints[i].a, dim = p->ints[i].b;
             BAD_IF(input < 0 || input >= p->input_count || dim < 0 || dim >= p->expected[input].dims,
-                   "register %d is the size of no input", i);
+                   "register %d refers to a size that no input has", i);
         }
     TABLE(p->sizes, p->size_count);
     return XPU_SUCCESS;
@@ -161,16 +162,16 @@ static xpu_status take_tensors(reader *r, xpu_package *p) {
     for (int i = 0; i < p->tensor_count; i++) {
         pack_tensor *t = &p->tensors[i];
         const int kind = take_index(r, TENSOR_KINDS);
-        BAD_IF(kind < 0 || !take_shape(r, p, t), "tensor %d has no kind or shape", i);
+        BAD_IF(kind < 0 || !take_shape(r, p, t), "tensor %d has an invalid kind or shape", i);
         t->kind = (tensor_kind)kind;
         const int limits[TENSOR_KINDS] = {p->input_count, p->constant_count, 1, i};
         t->base = take_index(r, limits[kind]);
         t->offset = take_index(r, p->int_count);
-        BAD_IF(t->base < 0 || t->offset < 0, "tensor %d is of nothing", i);
+        BAD_IF(t->base < 0 || t->offset < 0, "tensor %d refers to no input, constant or tensor", i);
         BAD_IF(t->kind == TENSOR_VIEW && p->tensors[t->base].kind == TENSOR_VIEW,
                "tensor %d is a view of a view", i);
         BAD_IF(t->kind == TENSOR_INPUT && (t->dtype != p->expected[t->base].dtype),
-               "tensor %d has another dtype than its input", i);
+               "tensor %d and its input have different dtypes", i);
         t->first = INT32_MAX, t->last = -1;
     }
     p->output_count = take_count(r, 2);
@@ -179,7 +180,7 @@ static xpu_status take_tensors(reader *r, xpu_package *p) {
     for (int i = 0; i < p->output_count; i++) {
         const char *name = take_text(r);
         p->outputs[i] = take_index(r, p->tensor_count);
-        BAD_IF(p->outputs[i] < 0, "output %d is no tensor", i);
+        BAD_IF(p->outputs[i] < 0, "output %d is not a tensor", i);
         fill_port(p, &p->tensors[p->outputs[i]], name, &p->output_ports[i]);
     }
     return XPU_SUCCESS;
@@ -198,7 +199,7 @@ static xpu_status take_images(reader *r, xpu_package *p, uint64_t images_size) {
         image->binary_offset = (uint64_t)take(r), image->binary_size = (uint64_t)take(r);
         BAD_IF(!is_within(image->offset, image->size, images_size) ||
                    !is_within(image->binary_offset, image->binary_size, images_size),
-               "image %d: %llu bytes at %llu of %llu, its binary %llu at %llu", i,
+               "image %d is out of bounds: %llu bytes at %llu of %llu, its binary %llu at %llu", i,
                (unsigned long long)image->size, (unsigned long long)image->offset,
                (unsigned long long)images_size, (unsigned long long)image->binary_size,
                (unsigned long long)image->binary_offset);
@@ -232,8 +233,8 @@ static xpu_status take_args(reader *r, xpu_package *p, int at, pack_step *step) 
         BAD_IF(tag < 0 || (tag == ARG_TENSOR && (arg->value < 0 || arg->value >= p->tensor_count)) ||
                    (tag == ARG_INT && (arg->value < 0 || arg->value >= p->int_count)) ||
                    (tag == ARG_LIST && (arg->value < 0 || arg->value >= step->arg_count - i)),
-               "argument %d of step %d is none", i, at);
-        BAD_IF(listed > 0 && tag != ARG_INT, "argument %d of step %d is in a list", i, at);
+               "argument %d of step %d is invalid", i, at);
+        BAD_IF(listed > 0 && tag != ARG_INT, "argument %d of step %d must not be in a list", i, at);
         if (listed > 0)
             listed--;
         else if (tag == ARG_LIST)
@@ -258,10 +259,10 @@ static xpu_status check_operator(xpu_package *p, int at, const pack_step *step) 
             good = good && arg->tag == ARG_LIST;
             if (good) i += (int)arg->value;
         }
-        BAD_IF(!good, "step %d: %s takes other arguments", at, step->op->name);
+        BAD_IF(!good, "step %d: the arguments of %s have the wrong types", at, step->op->name);
         if (arg->tag == ARG_TENSOR) XPU_TRY(use(p, at, arg->value, *s == 'o'));
     }
-    BAD_IF(i != step->arg_count, "step %d: %s takes fewer arguments", at, step->op->name);
+    BAD_IF(i != step->arg_count, "step %d: too many arguments for %s", at, step->op->name);
     return XPU_SUCCESS;
 }
 
@@ -273,7 +274,7 @@ static xpu_status check_launch(xpu_package *p, int at, const pack_step *step) {
         static const arg_tag tags[] = {ARG_TENSOR, ARG_INT, ARG_FLOAT};
         const xpu_param *param = &image->params[i];
         BAD_IF(step->args[i].tag != tags[param->kind] || (param->kind == XPU_PARAM_FLOAT && param->size < 4),
-               "step %d: argument %d of %s is of another kind", at, i, image->name);
+               "step %d: argument %d of %s has the wrong type", at, i, image->name);
         if (param->kind == XPU_PARAM_POINTER) XPU_TRY(use(p, at, step->args[i].value, param->is_written));
     }
     return XPU_SUCCESS;
@@ -285,7 +286,8 @@ static xpu_status take_steps(reader *r, xpu_package *p) {
     for (int i = 0; i < p->step_count; i++) {
         pack_step *step = &p->steps[i];
         const int64_t image = take(r);
-        BAD_IF(image < -1 || image >= p->image_count, "step %d launches image %lld", i, (long long)image);
+        BAD_IF(image < -1 || image >= p->image_count, "step %d launches image %lld, which does not exist", i,
+               (long long)image);
         step->image = (int)image;
         if (image >= 0) {
             for (int d = 0; d < 3; d++)
@@ -296,14 +298,15 @@ static xpu_status take_steps(reader *r, xpu_package *p) {
             step->op = operator_find(name);
             if (!step->op)
                 return xpu_fail(XPU_ERROR_NOT_SUPPORTED,
-                                "package: it has the operator %.60s, which this libxpu lacks", name);
+                                "package: it needs the operator %.60s, which this libxpu does not have",
+                                name);
         }
         XPU_TRY(take_args(r, p, i, step));
         XPU_TRY(image >= 0 ? check_launch(p, i, step) : check_operator(p, i, step));
     }
     for (int i = 0; i < p->output_count; i++) XPU_TRY(use(p, p->step_count, p->outputs[i], false));
     CUT_OFF_IF(r);
-    BAD_IF(r->left, "its program has %zu words too many", r->left);
+    BAD_IF(r->left, "%zu words follow the program", r->left);
     return XPU_SUCCESS;
 }
 
@@ -316,7 +319,7 @@ static xpu_status read_images(xpu_package *p, const unsigned char *images) {
 xpu_status package_parse(xpu_package *p, const unsigned char *program, size_t size,
                          const unsigned char *images, uint64_t images_size) {
     const size_t words = size / 8;
-    BAD_IF(size % 8 || words > INT32_MAX, "a program of %zu bytes", size);
+    BAD_IF(size % 8 || words > INT32_MAX, "the size of the program, %zu bytes, is not valid", size);
     /* A text has at most a byte for the NUL beside the bytes of its words, a word each before it. */
     TABLE(p->texts, size);
     TABLE(p->registers, words);

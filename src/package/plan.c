@@ -45,9 +45,9 @@ static bool evaluate_one(const xpu_package *p, const int64_t *values, const pack
 static xpu_status evaluate(const xpu_package *p, int64_t *values) {
     for (int i = 0; i < p->int_count; i++)
         BAD_IF(!evaluate_one(p, values, &p->ints[i], &values[i]),
-               "an expression of the inputs' sizes divides by 0 or is too large");
+               "an expression of the inputs' sizes divides by zero or overflows");
     for (int i = 0; i < p->check_count; i++)
-        BAD_IF(!values[p->checks[i].reg], "the inputs' sizes don't keep to \"%.200s\"", p->checks[i].text);
+        BAD_IF(!values[p->checks[i].reg], "the inputs' sizes don't satisfy \"%.200s\"", p->checks[i].text);
     return XPU_SUCCESS;
 }
 
@@ -74,14 +74,14 @@ static xpu_status shape(const pack_plan *plan, const pack_tensor *t, const char 
     for (int d = 0; d < t->dims; d++) {
         const int64_t size = to->size[d] = plan->values[t->size[d]];
         const int64_t stride = to->stride[d] = plan->values[t->stride[d]];
-        BAD_IF(size < 0 || stride < 0, "%s %d has size %lld and stride %lld in dimension %d", what, number,
-               (long long)size, (long long)stride, d);
+        BAD_IF(size < 0 || stride < 0, "%s %d has an invalid size %lld or stride %lld in dimension %d", what,
+               number, (long long)size, (long long)stride, d);
         if (size == 0) is_empty = true;
         good = good && (uint64_t)stride <= MOST_BYTES / element; /* also in size-1 dimensions */
         good = good && !__builtin_mul_overflow(dense, (uint64_t)(size > 1 ? size : 1), &dense);
     }
     const int64_t offset = t->offset < 0 ? 0 : plan->values[t->offset];
-    BAD_IF(offset < 0, "%s %d begins before its memory", what, number);
+    BAD_IF(offset < 0, "%s %d starts before its memory", what, number);
     good = good && dense <= MOST_BYTES &&
            reach_of(t->dims, to->size, to->stride, (uint64_t)offset, element, &to->bytes);
     BAD_IF(!good, "%s %d is too large", what, number);
@@ -147,7 +147,8 @@ static xpu_status place(const xpu_package *p, pack_plan *plan) {
     const bool good = order && taken;
     core_free(order);
     core_free(taken);
-    return good ? XPU_SUCCESS : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a package's plan");
+    return good ? XPU_SUCCESS
+                : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a package's memory plan");
 }
 
 static xpu_status check_bases(const xpu_package *p, const pack_plan *plan) {
@@ -157,7 +158,7 @@ static xpu_status check_bases(const xpu_package *p, const pack_plan *plan) {
         if (t->kind == TENSOR_INPUT) room = plan->expected[t->base].bytes;
         if (t->kind == TENSOR_CONSTANT) room = p->constants[t->base].size;
         if (t->kind == TENSOR_VIEW) room = plan->tensors[t->base].bytes;
-        BAD_IF(plan->tensors[i].bytes > room, "tensor %d needs %llu bytes of %llu", i,
+        BAD_IF(plan->tensors[i].bytes > room, "tensor %d needs %llu bytes of memory that has %llu", i,
                (unsigned long long)plan->tensors[i].bytes, (unsigned long long)room);
     }
     return XPU_SUCCESS;
@@ -169,8 +170,8 @@ static xpu_status check_inputs(const xpu_package *p, const pack_plan *plan) {
     for (int i = 0; i < p->input_count; i++)
         for (int d = 0; d < p->expected[i].dims; d++, size++)
             BAD_IF(*size != plan->expected[i].size[d],
-                   "input %s has size %lld in dimension %d, the model is for %lld", p->input_ports[i].name,
-                   (long long)*size, d, (long long)plan->expected[i].size[d]);
+                   "input %s has size %lld in dimension %d, but the model expects %lld",
+                   p->input_ports[i].name, (long long)*size, d, (long long)plan->expected[i].size[d]);
     return XPU_SUCCESS;
 }
 
@@ -222,7 +223,7 @@ xpu_status plan_find(xpu_package *p, pack_plan **plan) {
         }
     if (!found) {
         if (!(found = new_plan(p)))
-            return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a package's plan");
+            return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a package's memory plan");
         const xpu_status status = make(p, found);
         if (status != XPU_SUCCESS) {
             plan_free(found);

@@ -67,25 +67,26 @@ static xpu_status check_strides(const xpu_package_tensor *t, const char *what, c
                                 uint64_t *bytes) {
     for (int d = 0; d < t->dims; d++) BAD_IF(t->stride[d] < 0, "%s %s has a negative stride", what, name);
     *bytes = extent(t);
-    BAD_IF(*bytes == UINT64_MAX, "the strides of %s %s reach further than memory does", what, name);
+    BAD_IF(*bytes == UINT64_MAX, "the strides of %s %s exceed the address space", what, name);
     return XPU_SUCCESS;
 }
 
 static xpu_status check_given(const xpu_package_tensor *t, const xpu_package_port *port, const char *what) {
-    BAD_IF(t->dtype != port->dtype, "%s %s is of %s, the model's is of %s", what, port->name,
-           (unsigned)t->dtype < XPU_DTYPE_COUNT ? xpu_dtype_name(t->dtype) : "no dtype",
+    BAD_IF(t->dtype != port->dtype, "%s %s has dtype %s, but the model expects %s", what, port->name,
+           (unsigned)t->dtype < XPU_DTYPE_COUNT ? xpu_dtype_name(t->dtype) : "unknown",
            xpu_dtype_name(port->dtype));
-    BAD_IF(t->dims != port->dims, "%s %s has %d dimensions, the model's has %d", what, port->name, t->dims,
-           port->dims);
+    BAD_IF(t->dims != port->dims, "%s %s has %d dimensions, but the model expects %d", what, port->name,
+           t->dims, port->dims);
     for (int d = 0; d < t->dims; d++)
-        BAD_IF(t->size[d] < 0, "%s %s has size %lld", what, port->name, (long long)t->size[d]);
+        BAD_IF(t->size[d] < 0, "%s %s has invalid size %lld", what, port->name, (long long)t->size[d]);
     return XPU_SUCCESS;
 }
 
 static xpu_status find_plan(xpu_package *p, const xpu_package_tensor *inputs, int input_count,
                             int output_count, pack_plan **plan) {
-    BAD_IF(input_count != p->input_count, "%d inputs, the model has %d", input_count, p->input_count);
-    BAD_IF(output_count != p->output_count, "%d outputs, the model has %d", output_count, p->output_count);
+    BAD_IF(input_count != p->input_count, "got %d inputs, but the model has %d", input_count, p->input_count);
+    BAD_IF(output_count != p->output_count, "got %d outputs, but the model has %d", output_count,
+           p->output_count);
     int at = 0;
     for (int i = 0; i < input_count; i++) {
         XPU_TRY(check_given(&inputs[i], &p->input_ports[i], "input"));
@@ -142,15 +143,15 @@ static xpu_status place_input(run *r, int i, const xpu_package_tensor *in, void 
     const xpu_package_port *port = &r->p->input_ports[i];
     uint64_t bytes;
     XPU_TRY(check_strides(in, "input", port->name, &bytes));
-    BAD_IF(!in->data && bytes, "input %s has no memory", port->name);
+    BAD_IF(!in->data && bytes, "the data pointer of input %s is NULL", port->name);
     const bool is_there = !in->is_host || r->p->is_mapped_there;
     const bool fits = lies_so(in->dims, in->size, in->stride, wanted->stride);
     *to = in->data;
     if (!bytes) return get_memory(r, 0, to);
     if (is_there && fits && is_aligned(in->data)) return XPU_SUCCESS;
     BAD_IF(port->is_written,
-           "input %s, which the model changes, must lie in the device's memory, at a multiple of "
-           "%d, with the model's strides",
+           "input %s is modified by the model: it must be in device memory, aligned to %d bytes, with the "
+           "model's strides",
            port->name, ALIGNMENT);
     const void *from = in->data;
     if (!is_there) {
@@ -166,7 +167,7 @@ static xpu_status place_input(run *r, int i, const xpu_package_tensor *in, void 
 static xpu_status place_inputs(run *r, const xpu_package_tensor *inputs) {
     xpu_package *p = r->p;
     void **address = core_calloc((size_t)p->input_count + 1, sizeof *address);
-    if (!address) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a package's run");
+    if (!address) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a package's run");
     xpu_status status = XPU_SUCCESS;
     for (int i = 0; i < p->input_count && status == XPU_SUCCESS; i++)
         status = place_input(r, i, &inputs[i], &address[i]);
@@ -223,8 +224,9 @@ static xpu_status place_outputs(run *r, xpu_package_tensor *outputs) {
         if (out->data) {
             XPU_TRY(check_given(out, &p->output_ports[i], "output"));
             for (int d = 0; d < shape.dims; d++)
-                BAD_IF(out->size[d] != shape.size[d], "output %s has size %lld in dimension %d; it is %lld",
-                       p->output_ports[i].name, (long long)out->size[d], d, (long long)shape.size[d]);
+                BAD_IF(out->size[d] != shape.size[d],
+                       "output %s has size %lld in dimension %d; expected %lld", p->output_ports[i].name,
+                       (long long)out->size[d], d, (long long)shape.size[d]);
             XPU_TRY(check_strides(out, "output", p->output_ports[i].name, &bytes));
         } else {
             shape.is_host = false;
@@ -259,7 +261,7 @@ static xpu_status launch(const run *r, const pack_step *step) {
     uint32_t grid[3];
     for (int d = 0; d < 3; d++) {
         const int64_t programs = r->plan->values[step->grid[d]];
-        BAD_IF(programs < 0 || programs > INT32_MAX, "%s has a grid of %lld", image->image->name,
+        BAD_IF(programs < 0 || programs > INT32_MAX, "%s has an invalid grid size %lld", image->image->name,
                (long long)programs);
         grid[d] = (uint32_t)programs;
     }
@@ -326,13 +328,13 @@ xpu_status xpu_package_run(xpu_package *p, xpu_stream *stream, const xpu_package
                            int input_count, xpu_package_tensor *outputs, int output_count) {
     XPU_REJECT_IF(!p || !stream || (!inputs && input_count) || (!outputs && output_count), "NULL");
     XPU_REJECT_IF(xpu_stream_device(stream) != p->device,
-                  "the stream is device %d's, the package was opened for %d", xpu_stream_device(stream),
-                  p->device);
+                  "the stream belongs to device %d, but the package was opened on device %d",
+                  xpu_stream_device(stream), p->device);
     run r = {.p = p, .stream = stream};
     XPU_TRY(find_plan(p, inputs, input_count, output_count, &r.plan));
     const size_t rooms = 2 * (size_t)input_count + (size_t)p->tensor_count + 2 * (size_t)output_count;
     r.temporary = core_calloc(rooms + (size_t)output_count + 1, sizeof *r.temporary);
-    if (!r.temporary) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a package's run");
+    if (!r.temporary) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a package's run");
     r.given = r.temporary + rooms;
     xpu_status status = place_arena(&r);
     if (status == XPU_SUCCESS) status = place_inputs(&r, inputs);

@@ -356,7 +356,7 @@ static xpu_status new_segment(device_memory *m, arena *a, size_t size, bool retr
     int shift = a->large ? 20 : 9;
     segment *s = core_calloc(1, sizeof *s + (((size - 1) >> shift) + 1) * sizeof s->starts[0]);
     status = s ? segment_map_add(m->device, s, base, size)
-               : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a segment's table");
+               : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a segment's table");
     if (status != XPU_SUCCESS) {
         core_free(s);
         give_memory(m, a, base, size);
@@ -657,9 +657,9 @@ xpu_status device_memory_hand_out(device_memory *m, char *address, size_t size, 
     segment *s = segment_map_find(address);
     block *b = s ? block_around(s, address) : NULL;
     const bool fits = b && block_is_free(b) && address + size <= b->node.address + b->node.size;
-    XPU_REJECT_IF(!fits, "the %zu bytes at %p are not free any more", size, (void *)address);
+    XPU_REJECT_IF(!fits, "the %zu bytes at %p are no longer free", size, (void *)address);
     if (!reserve_blocks(m))
-        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for the allocator's tables");
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for the allocator's tables");
     arena *a = b->arena;
     arena_remove(a, b);
     if (address > b->node.address) { /* the part before `address` stays free */
@@ -697,7 +697,7 @@ static xpu_status allocate(device_memory *m, xpu_stream *stream, size_t requeste
     size_t size = round_size(requested);
     arena *a = find_arena(choose_pool(m, stream), stream, size > SMALL_SIZE);
     if (!a || !reserve_blocks(m))
-        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for the allocator's tables");
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for the allocator's tables");
 
     m->requests++;
     block *b = find_free(a, size);
@@ -779,7 +779,7 @@ xpu_status xpu_memory_record_stream(void *pointer, xpu_stream *stream) {
 
 xpu_status xpu_memory_device_of(const void *pointer, int *device) {
     int found = segment_map_device(pointer);
-    XPU_REJECT_IF(found < 0, "%p is in no device memory", pointer);
+    XPU_REJECT_IF(found < 0, "%p is not in device memory", pointer);
     *device = found;
     return XPU_SUCCESS;
 }
@@ -805,7 +805,7 @@ xpu_status xpu_memory_base_of(const void *pointer, void **base, size_t *size) {
     XPU_REJECT_IF(!base || !size, "base or size is NULL");
     if (xpu_in_bad_fork()) return cl_init();
     int device = segment_map_device(pointer);
-    XPU_REJECT_IF(device < 0, "%p is in no device memory", pointer);
+    XPU_REJECT_IF(device < 0, "%p is not in device memory", pointer);
     device_memory *m = lock_memory(device);
     const block *b = handed_out_around(pointer);
     bool found = b != NULL;
@@ -814,7 +814,7 @@ xpu_status xpu_memory_base_of(const void *pointer, void **base, size_t *size) {
         *size = b->node.size;
     }
     device_memory_unlock(m);
-    XPU_REJECT_IF(!found, "%p is in no block that is handed out", pointer);
+    XPU_REJECT_IF(!found, "%p is not in an allocated block", pointer);
     return XPU_SUCCESS;
 }
 

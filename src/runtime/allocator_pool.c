@@ -32,7 +32,7 @@ static xpu_status acquire(device_memory *m, const uint64_t id[2], memory_pool **
         return XPU_SUCCESS;
     }
     *pool = core_calloc(1, sizeof **pool);
-    if (!*pool) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a memory pool");
+    if (!*pool) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a memory pool");
     (*pool)->id[0] = id[0];
     (*pool)->id[1] = id[1];
     (*pool)->users = 1;
@@ -42,7 +42,7 @@ static xpu_status acquire(device_memory *m, const uint64_t id[2], memory_pool **
 }
 
 xpu_status xpu_pool_acquire(int device, const uint64_t id[2]) {
-    XPU_REJECT_IF(!id[0] && !id[1], "0,0 is the default pool");
+    XPU_REJECT_IF(!id[0] && !id[1], "(0, 0) is the default pool");
     device_memory *m;
     XPU_TRY(device_memory_lock(device, &m));
     memory_pool *pool;
@@ -52,16 +52,17 @@ xpu_status xpu_pool_acquire(int device, const uint64_t id[2]) {
 }
 
 xpu_status xpu_pool_begin(int device, const uint64_t id[2], xpu_pool_filter filter, void *user) {
-    XPU_REJECT_IF(!id[0] && !id[1], "0,0 is the default pool");
+    XPU_REJECT_IF(!id[0] && !id[1], "(0, 0) is the default pool");
     device_memory *m;
     XPU_TRY(device_memory_lock(device, &m));
     xpu_status status;
     pool_capture *c = NULL;
     if (*find_capture(m, id))
-        status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "memory pool (%" PRIu64 ", %" PRIu64 ") is begun twice",
-                          id[0], id[1]);
+        status =
+            xpu_fail(XPU_ERROR_INVALID_ARGUMENT,
+                     "memory pool (%" PRIu64 ", %" PRIu64 ") is already in use (begun twice)", id[0], id[1]);
     else if (!(c = core_calloc(1, sizeof *c)))
-        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory to begin a memory pool");
+        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory while beginning a memory pool");
     else
         status = acquire(m, id, &c->pool);
     if (status == XPU_SUCCESS) {
@@ -116,13 +117,13 @@ xpu_status xpu_pool_empty(int device, const uint64_t id[2]) {
 }
 
 xpu_status xpu_pool_set_source(int device, const uint64_t id[2], xpu_pool_source source) {
-    XPU_REJECT_IF(!source.take || !source.give, "a source has two functions");
+    XPU_REJECT_IF(!source.take || !source.give, "a source needs both functions");
     device_memory *m;
     XPU_TRY(device_memory_lock(device, &m));
     memory_pool *pool = find_pool(m, id);
     xpu_status status = pool ? XPU_SUCCESS : no_pool(id);
     if (pool && pool->segments)
-        status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "the memory pool has segments already");
+        status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "the memory pool already has segments");
     else if (pool)
         pool->source = source;
     device_memory_unlock(m);
@@ -195,7 +196,7 @@ static xpu_status save(device_memory *m, const uint64_t id[2], xpu_pool_state **
     if (!pool) return no_pool(id);
     const size_t count = handed_out(m, pool, NULL);
     xpu_pool_state *state = core_calloc(1, sizeof *state + count * sizeof state->blocks[0]);
-    if (!state) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a pool's state");
+    if (!state) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a pool's state");
     state->device = m->device;
     state->id[0] = id[0];
     state->id[1] = id[1];
@@ -217,7 +218,7 @@ xpu_status xpu_pool_save(int device, const uint64_t id[2], xpu_pool_state **stat
 static xpu_status check_segments(const memory_pool *pool, const xpu_pool_state *state) {
     for (size_t i = 0; i < state->count; i++) {
         const segment *s = segment_map_find(state->blocks[i].address);
-        XPU_REJECT_IF(!s || !first_of(s, pool), "the memory at %p is no longer the pool's",
+        XPU_REJECT_IF(!s || !first_of(s, pool), "the memory at %p no longer belongs to the pool",
                       (void *)state->blocks[i].address);
     }
     return XPU_SUCCESS;

@@ -107,7 +107,8 @@ static xpu_status list_blocks(const device_memory *m, xpu_block_info **list, siz
     for (const segment *s = m->segments; s; s = s->after)
         for (const block *b = s->starts[0]; b; b = b->next) ++*count;
     *list = core_malloc((*count + 1) * sizeof **list);
-    if (!*list) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory to list %zu blocks", *count);
+    if (!*list)
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory while listing %zu blocks", *count);
     xpu_block_info *out = *list;
     for (const segment *s = m->segments; s; s = s->after) {
         for (const block *b = s->starts[0]; b; b = b->next) {

@@ -129,8 +129,9 @@ xpu_status xpu_memset(xpu_stream *stream, void *to, const void *pattern, size_t 
     if (!size) return XPU_SUCCESS;
     XPU_REJECT_IF(!to || !pattern, "NULL memory");
     XPU_REJECT_IF(pattern_size == 0 || pattern_size > 16 || (pattern_size & (pattern_size - 1)),
-                  "a pattern of %zu bytes: must be 1, 2, 4, 8 or 16", pattern_size);
-    XPU_REJECT_IF(size % pattern_size, "%zu bytes are no multiple of a pattern of %zu", size, pattern_size);
+                  "a pattern has %zu bytes: must be 1, 2, 4, 8 or 16", pattern_size);
+    XPU_REJECT_IF(size % pattern_size, "%zu bytes are not a multiple of the pattern's %zu bytes", size,
+                  pattern_size);
     if (xpu_in_bad_fork()) return cl_init();
     work w = {.seen = {.kind = XPU_WORK_FILL,
                        .stream = stream,

@@ -35,7 +35,7 @@ static xpu_status get_kernel(int device, bytes_kernel which, xpu_kernel **kernel
     embedded_seen seen = {0};
     xpu_status status = embedded_add(&source, file, sizeof file - 1, &seen);
     if (status == XPU_SUCCESS && source.failed)
-        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the source of kernel %s",
+        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for the source of kernel %s",
                           names[which].name);
     if (status == XPU_SUCCESS)
         status = xpu_kernel_create(device, source.data, NULL, names[which].name, names[which].label, kernel);

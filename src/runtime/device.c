@@ -109,7 +109,8 @@ static xpu_host_thread_pool team;
 static _Atomic(const xpu_host_thread_pool *) team_set;
 
 xpu_status xpu_set_host_thread_pool(const xpu_host_thread_pool *new_team) {
-    XPU_REJECT_IF(new_team && (!new_team->threads || !new_team->run), "a team needs both its functions");
+    XPU_REJECT_IF(new_team && (!new_team->threads || !new_team->run),
+                  "a thread pool needs both of its functions");
     atomic_store(&team_set, NULL);
     if (new_team) {
         team = *new_team;

@@ -20,7 +20,7 @@ xpu_status xpu_event_create(int device, bool timing, xpu_event **event) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     xpu_event *e = core_calloc(1, sizeof *e);
-    if (!e) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for an event");
+    if (!e) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for an event");
     e->device = device;
     e->timing = timing;
     *event = e;
@@ -102,7 +102,7 @@ xpu_status event_finish(xpu_event *event) {
 
 xpu_status xpu_event_synchronize(xpu_event *event) {
     XPU_REJECT_IF(event->mark.capture && graph_mark_is_open(&event->mark),
-                  "an event that was recorded in a capture happens in replays only");
+                  "an event recorded during a capture completes only in replays");
     XPU_TRY(event_finish(event));
     return fault_check(event->device, event->recorded);
 }
@@ -110,7 +110,8 @@ xpu_status xpu_event_synchronize(xpu_event *event) {
 xpu_status xpu_stream_wait(xpu_stream *stream, xpu_event *event) {
     if (xpu_in_bad_fork()) return cl_init();
     if (event->mark.capture) return graph_join(stream, &event->mark);
-    if (event->recorded) XPU_TRY(xpu_stream_refuse_capture(stream, "waiting for work that isn't captured"));
+    if (event->recorded)
+        XPU_TRY(xpu_stream_refuse_capture(stream, "waiting for work that is not part of the capture"));
     if (!event->marker || stream->host) /* never recorded, or on a host device: already complete */
         return XPU_SUCCESS;
     if (event->device != stream->device) return event_finish(event); /* contexts don't share events */
@@ -138,14 +139,13 @@ static xpu_status time_of(const xpu_event *event, uint64_t *time) {
 }
 
 xpu_status xpu_event_elapsed(xpu_event *start, xpu_event *end, double *milliseconds) {
-    XPU_REJECT_IF(start->device != end->device, "the events are of devices %d and %d", start->device,
-                  end->device);
+    XPU_REJECT_IF(start->device != end->device, "the events belong to different devices, %d and %d",
+                  start->device, end->device);
     XPU_REJECT_IF(!start->timing || !end->timing,
                   "both events must be created with argument 'enable_timing=True'");
     XPU_REJECT_IF(!start->recorded || !end->recorded,
                   "both events must be recorded before calculating elapsed time");
-    XPU_REJECT_IF(start->mark.capture || end->mark.capture,
-                  "events that were recorded in a capture have no times");
+    XPU_REJECT_IF(start->mark.capture || end->mark.capture, "events recorded during a capture have no times");
     XPU_TRY(xpu_event_query(start));
     XPU_TRY(xpu_event_query(end));
     uint64_t from, to;

@@ -104,7 +104,7 @@ static xpu_status fail_with(const xpu_fault *fault, int device, bool late) {
                           fault->op, (long long)fault->index, (long long)fault->extent);
     }
     if (late)
-        xpu_fail_add(". The call lies further back: %s works on while the program goes on",
+        xpu_fail_add(". An earlier call caused this: %s runs asynchronously",
                      cl_devices[device].properties.name);
     return status;
 }

@@ -182,9 +182,9 @@ xpu_status xpu_graph_reserve(xpu_stream *stream, xpu_generator *generator, uint6
     while (i < g->own_count && g->own[i]->generator != generator) i++;
     xpu_status status = XPU_SUCCESS;
     if (i == (int)(sizeof g->own / sizeof *g->own))
-        status = xpu_fail(XPU_ERROR_NOT_SUPPORTED, "a graph draws from up to %d generators", i);
+        status = xpu_fail(XPU_ERROR_NOT_SUPPORTED, "a graph can use up to %d generators", i);
     else if (i == g->own_count && !(g->own[i] = new_draws(generator)))
-        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a graph's generator");
+        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a graph's generator");
     if (status == XPU_SUCCESS) {
         draws *d = g->own[i];
         if (i == g->own_count) g->own_count++;
@@ -218,7 +218,7 @@ static xpu_status add_patches(node *n) {
         patch *p = core_malloc(sizeof *p);
         if (!p) {
             release_draws(d);
-            return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a graph");
+            return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a graph");
         }
         *p = (patch){n->patches, d, i * sizeof *pair, pair[1]};
         n->patches = p;
@@ -283,7 +283,7 @@ static xpu_status add_node(xpu_graph *g, node *n) {
     if (g->node_count == g->node_room) {
         const int room = g->node_room ? 2 * g->node_room : 64;
         node **more = core_realloc(g->nodes, (size_t)room * sizeof *more);
-        if (!more) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a graph");
+        if (!more) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a graph");
         g->nodes = more;
         g->node_room = room;
     }
@@ -297,7 +297,7 @@ xpu_status xpu_graph_keep(xpu_stream *stream, const void *data, size_t size, con
     xpu_graph *g = stream_capture(stream);
     if (!g) return XPU_SUCCESS;
     table *t = core_malloc(sizeof *t + size);
-    if (!t) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a graph");
+    if (!t) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a graph");
     memcpy(t->bytes, data, size);
     os_mutex_lock(&g->lock);
     t->next = g->tables;
@@ -317,13 +317,13 @@ static int member_of(const xpu_graph *g, const xpu_stream *stream) {
 
 xpu_status graph_record(xpu_graph *g, const work *w) {
     if (w->blocking)
-        return xpu_stream_refuse_capture(w->seen.stream,
-                                         "a copy that the host waits for, or whose memory on the host "
-                                         "may change (.item(), .cpu(), tensors made of numbers; from "
-                                         "pinned memory with non_blocking=True it can be captured)");
+        return xpu_stream_refuse_capture(
+            w->seen.stream,
+            "a copy that the host waits for, or whose host memory may change (.item(), .cpu(), tensors "
+            "created from Python values; a copy from pinned memory with non_blocking=True can be captured)");
     node *n = copy_of(w);
     xpu_status status =
-        n ? XPU_SUCCESS : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a graph");
+        n ? XPU_SUCCESS : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a graph");
     if (status == XPU_SUCCESS && atomic_load(&draws_count)) status = add_patches(n);
     if (status == XPU_SUCCESS) {
         os_mutex_lock(&g->lock);
@@ -354,7 +354,7 @@ xpu_status graph_mark_stream(xpu_graph *g, const xpu_stream *stream, graph_mark 
             g->marks = more;
             g->mark_room = room;
         } else {
-            status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a graph's events");
+            status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a graph's events");
         }
     }
     if (status == XPU_SUCCESS) {
@@ -380,10 +380,10 @@ xpu_status graph_join(xpu_stream *stream, const graph_mark *mark) {
     if (there && there != g)
         status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "a stream can't be part of two captures");
     else if (stream->device != g->device)
-        status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "a capture of device %d can't go on on device %d",
+        status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "a capture of device %d can't continue on device %d",
                           g->device, stream->device);
     else if (i == STREAMS_MAX)
-        status = xpu_fail(XPU_ERROR_NOT_SUPPORTED, "a capture has up to %d streams", i);
+        status = xpu_fail(XPU_ERROR_NOT_SUPPORTED, "a capture can use up to %d streams", i);
     if (status == XPU_SUCCESS) {
         if (i == g->member_count) {
             g->members[g->member_count++] = (member){.stream = stream};
@@ -404,7 +404,7 @@ xpu_status xpu_graph_create(int device, xpu_graph **graph) {
     XPU_REJECT_IF(!graph, "NULL");
     XPU_TRY(xpu_device_get_properties(device, &properties));
     xpu_graph *g = core_calloc(1, sizeof *g);
-    if (!g) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a graph");
+    if (!g) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a graph");
     g->device = device;
     os_mutex_init(&g->lock);
     os_mutex_init(&g->replay_lock);
@@ -433,11 +433,11 @@ xpu_status xpu_graph_begin(xpu_graph *g, xpu_stream *stream, const uint64_t pool
     if (xpu_in_bad_fork()) return cl_init();
     xpu_stream *everybodys;
     XPU_TRY(xpu_stream_default(g->device, &everybodys));
-    XPU_REJECT_IF(stream->device != g->device, "the graph is of device %d, the stream of device %d",
+    XPU_REJECT_IF(stream->device != g->device, "the graph belongs to device %d, but the stream to device %d",
                   g->device, stream->device);
     XPU_REJECT_IF(stream == everybodys, "graphs must be captured on a non-default stream");
-    XPU_REJECT_IF(stream_capture(stream), "the stream is captured already");
-    XPU_REJECT_IF(g->has_pool, "the graph has a capture already; make a new one, or reset it");
+    XPU_REJECT_IF(stream_capture(stream), "the stream is already capturing");
+    XPU_REJECT_IF(g->has_pool, "the graph already has a capture; create a new graph, or reset this one");
     uint64_t id[2] = {pool ? pool[0] : 0, pool ? pool[1] : 0};
     if (!id[0] && !id[1]) XPU_TRY(xpu_pool_new_id(false, id));
     XPU_TRY(xpu_pool_begin(g->device, id, is_of_capture, g));
@@ -486,7 +486,7 @@ xpu_status xpu_graph_end(xpu_graph *g) {
         g->ended = allocator_tick();
     }
     os_mutex_unlock(&graphs_lock);
-    XPU_REJECT_IF(!captured, "the graph doesn't capture");
+    XPU_REJECT_IF(!captured, "the graph is not capturing");
     atomic_fetch_sub(&work_observers, 1);
     int64_t unjoined = -1;
     for (int i = 0; i < g->member_count; i++) {
@@ -503,13 +503,13 @@ xpu_status xpu_graph_end(xpu_graph *g) {
     g->has_pool = false;
     XPU_TRY(xpu_pool_release(g->device, g->pool));
     return xpu_fail(XPU_ERROR_INVALID_ARGUMENT,
-                    "the capture has unjoined work: its stream never waited for what stream %lld was given",
+                    "the capture has unjoined work: its stream never waited for the work of stream %lld",
                     (long long)unjoined);
 }
 
 xpu_status xpu_graph_reset(xpu_graph *g) {
     XPU_REJECT_IF(!g, "NULL");
-    XPU_REJECT_IF(g->capture, "the graph captures");
+    XPU_REJECT_IF(g->capture, "the graph is capturing");
     os_mutex_lock(&g->replay_lock);
     empty(g);
     const bool had_pool = g->has_pool;
@@ -542,7 +542,7 @@ xpu_status xpu_graph_pool(const xpu_graph *g, uint64_t pool[2]) {
 
 xpu_status xpu_graph_visit(const xpu_graph *g, xpu_graph_visitor visit, void *user) {
     XPU_REJECT_IF(!g || !visit, "NULL");
-    XPU_REJECT_IF(g->capture, "the graph captures");
+    XPU_REJECT_IF(g->capture, "the graph is capturing");
     for (int i = 0; i < g->node_count; i++) visit(&g->nodes[i]->w.seen, user);
     return XPU_SUCCESS;
 }
@@ -555,7 +555,7 @@ static bool has_presets(const xpu_graph *g) { return !cl_devices[g->device].prop
 
 xpu_status xpu_graph_instantiate(xpu_graph *g) {
     XPU_REJECT_IF(!g, "NULL");
-    XPU_REJECT_IF(g->capture, "the graph captures");
+    XPU_REJECT_IF(g->capture, "the graph is capturing");
     XPU_REJECT_IF(!g->has_pool, "the graph has no capture");
     for (int i = 0; i < g->node_count && !g->is_ready && has_presets(g); i++) {
         node *n = g->nodes[i];
@@ -641,7 +641,7 @@ static xpu_status replay(xpu_graph *g, xpu_stream *stream) {
 xpu_status xpu_graph_replay(xpu_graph *g, xpu_stream *stream) {
     XPU_REJECT_IF(!g || !stream, "NULL");
     if (xpu_in_bad_fork()) return cl_init();
-    XPU_REJECT_IF(stream->device != g->device, "the graph is of device %d, the stream of device %d",
+    XPU_REJECT_IF(stream->device != g->device, "the graph belongs to device %d, but the stream to device %d",
                   g->device, stream->device);
     XPU_REJECT_IF(!g->has_pool, "the graph has no capture to replay");
     XPU_TRY(xpu_stream_refuse_capture(stream, "replaying a graph"));

@@ -45,30 +45,33 @@ static bool is_letter(char c) {
     } while (0)
 
 static xpu_status check_params(const xpu_image *image) {
-    BAD_IF(image->params_size > XPU_IMAGE_PARAMS_MAX, "%u bytes of parameters; at most %d are possible",
-           image->params_size, XPU_IMAGE_PARAMS_MAX);
+    BAD_IF(image->params_size > XPU_IMAGE_PARAMS_MAX,
+           "the parameters have %u bytes; at most %d are supported", image->params_size,
+           XPU_IMAGE_PARAMS_MAX);
     uint64_t end = 0;
     for (int i = 0; i < image->param_count; i++) {
         const xpu_param *p = &image->params[i];
         const bool is_pointer = p->kind == XPU_PARAM_POINTER;
         BAD_IF(!is_pointer && p->kind != XPU_PARAM_INTEGER && p->kind != XPU_PARAM_FLOAT,
-               "parameter %d has no kind", i);
+               "parameter %d has an invalid kind", i);
         BAD_IF((p->size != 1 && p->size != 2 && p->size != 4 && p->size != 8) || (is_pointer && p->size != 8),
-               "parameter %d of %u bytes", i, p->size);
+               "parameter %d has an invalid size of %u bytes", i, p->size);
         BAD_IF(p->is_bf16 && (p->kind != XPU_PARAM_FLOAT || p->size != 2), "parameter %d can't be bf16", i);
         BAD_IF(p->is_written && !is_pointer, "parameter %d can't be written", i);
         BAD_IF(p->offset < end || p->offset % p->size || p->offset > image->params_size,
-               "parameter %d at byte %u", i, p->offset);
+               "parameter %d overlaps, is misaligned or is out of bounds at byte %u", i, p->offset);
         end = (uint64_t)p->offset + p->size;
     }
     BAD_IF(image->grid_offset < end || image->grid_offset % 4 ||
                (uint64_t)image->grid_offset + GRID_BYTES > image->params_size,
-           "a grid at byte %u of %u", image->grid_offset, image->params_size);
+           "the grid overlaps, is misaligned or is out of bounds at byte %u of %u", image->grid_offset,
+           image->params_size);
     end = (uint64_t)image->grid_offset + GRID_BYTES;
     BAD_IF(image->asserts ? image->fault_offset < end || image->fault_offset % 8 ||
                                 (uint64_t)image->fault_offset + REPORT_BYTES > image->params_size
                           : image->fault_offset != 0,
-           "a report's addresses at byte %u of %u", image->fault_offset, image->params_size);
+           "the error report's addresses overlap, are misaligned or are out of bounds at byte %u of %u",
+           image->fault_offset, image->params_size);
     return XPU_SUCCESS;
 }
 
@@ -76,18 +79,20 @@ static xpu_status check(const xpu_image *image) {
     BAD_IF((unsigned)image->kind >= KINDS, "kind %d", (int)image->kind);
     BAD_IF(!image->name || !image->build_options || !image->target || !image->device || !image->code,
            "a field is NULL");
-    BAD_IF(!is_word(image->name, is_letter), "the kernel's name \"%.100s\"", image->name);
+    BAD_IF(!is_word(image->name, is_letter), "invalid kernel name \"%.100s\"", image->name);
     BAD_IF(image->kind == XPU_IMAGE_BINARY ? *image->device && (strlen(image->device) != HASH128_DIGITS ||
                                                                 !is_word(image->device, is_hex))
                                            : *image->device,
-           "the device \"%.100s\" of its code", image->device);
+           "invalid device \"%.100s\" of its code", image->device);
     BAD_IF(image->kind == XPU_IMAGE_SOURCE && memchr(image->code, 0, image->code_size),
-           "its source has a byte 0");
-    BAD_IF(!image->code_size || image->code_size > XPU_IMAGE_SIZE_MAX, "%zu bytes of code", image->code_size);
+           "its source contains a zero byte");
+    BAD_IF(!image->code_size || image->code_size > XPU_IMAGE_SIZE_MAX, "invalid code size of %zu bytes",
+           image->code_size);
     BAD_IF(image->param_count < 0 || (image->param_count && !image->params), "%d parameters",
            image->param_count);
-    BAD_IF(image->asserts && !image->asserts[0], "a list of no assertions");
-    BAD_IF(!image->local_size || image->local_size > 1 << 16, "work-groups of %u", image->local_size);
+    BAD_IF(image->asserts && !image->asserts[0], "an empty list of assertions");
+    BAD_IF(!image->local_size || image->local_size > 1 << 16, "invalid work-group size %u",
+           image->local_size);
     return check_params(image);
 }
 
@@ -134,13 +139,13 @@ static void add_line(text *to, const xpu_image *image) {
 
 static xpu_status write_line(const xpu_image *image, const text *line, char *bytes, size_t room,
                              size_t *size) {
-    if (line->failed) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a kernel's image");
+    if (line->failed) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a kernel image");
     const size_t end = line->size + HASH128_DIGITS + sizeof END_OF_LINE - 1, all = end + image->code_size;
-    BAD_IF(all > XPU_IMAGE_SIZE_MAX, "%zu bytes; at most %d are possible", all, XPU_IMAGE_SIZE_MAX);
-    BAD_IF(end > MOST_LINE, "a line of %zu bytes; at most %d are possible", end, MOST_LINE);
+    BAD_IF(all > XPU_IMAGE_SIZE_MAX, "%zu bytes; at most %d are supported", all, XPU_IMAGE_SIZE_MAX);
+    BAD_IF(end > MOST_LINE, "a line of %zu bytes; at most %d are supported", end, MOST_LINE);
     *size = all;
     if (!bytes) return XPU_SUCCESS;
-    XPU_REJECT_IF(room < all, "room for %zu bytes of %zu", room, all);
+    XPU_REJECT_IF(room < all, "the buffer has room for %zu bytes of %zu", room, all);
     char digits[HASH128_DIGITS + 1];
     hash128_text(
         hash128_add(hash128_add(HASH128_START, line->data, line->size), image->code, image->code_size),
@@ -199,8 +204,7 @@ static uint64_t take_number(walk *w, uint64_t most) {
         fits = fits && digit <= most && number <= (most - digit) / 10;
         number = fits ? number * 10 + digit : 0;
     }
-    if (w->at == start || !fits || (*start == '0' && w->at > start + 1))
-        w->wrong = "a number that it can have";
+    if (w->at == start || !fits || (*start == '0' && w->at > start + 1)) w->wrong = "valid number";
     return number;
 }
 
@@ -209,13 +213,13 @@ static void take_escape(walk *w) {
     static const char digits[] = "0123456789abcdef";
     take(w, "\\u00");
     if (w->wrong || w->end - w->at < 2) {
-        w->wrong = "a character";
+        w->wrong = "valid character";
         return;
     }
     const char *high = memchr(digits, w->at[0], 16), *low = memchr(digits, w->at[1], 16);
     const int c = high && low ? (int)(high - digits) * 16 + (int)(low - digits) : 0;
     if (!c || (c >= 0x20 && c != '"' && c != '\\')) {
-        w->wrong = "a character";
+        w->wrong = "valid character";
         return;
     }
     w->at += 2;
@@ -227,7 +231,7 @@ static const char *take_string(walk *w) {
     take(w, "\"");
     while (!w->wrong && !next_is(w, "\"")) {
         if (w->at == w->end || (unsigned char)*w->at < 0x20)
-            w->wrong = "a string's end";
+            w->wrong = "end of a string";
         else if (*w->at == '\\')
             take_escape(w);
         else
@@ -360,7 +364,7 @@ static xpu_status keep_asserts(const char *const **asserts) {
         kept = k;
     }
     os_mutex_unlock(&kept_lock);
-    if (!k) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the texts of assertions");
+    if (!k) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for the texts of assertions");
     *asserts = k->texts;
     return XPU_SUCCESS;
 }
@@ -369,9 +373,11 @@ static xpu_status keep_asserts(const char *const **asserts) {
 static xpu_status take_code(const walk *w, const char *bytes, uint64_t code_size, xpu_image *image,
                             char *code) {
     const size_t left = (size_t)(w->end - w->at), tail = HASH128_DIGITS + sizeof END_OF_LINE - 1;
-    BAD_IF(left < tail || left - tail != code_size, "%zu bytes of code, but it says %llu: cut off or damaged",
-           left < tail ? 0 : left - tail, (unsigned long long)code_size);
-    BAD_IF(memcmp(w->at + HASH128_DIGITS, END_OF_LINE, sizeof END_OF_LINE - 1), "no end of its line");
+    BAD_IF(left < tail || left - tail != code_size,
+           "the code has %zu bytes instead of %llu: it was cut off or damaged", left < tail ? 0 : left - tail,
+           (unsigned long long)code_size);
+    BAD_IF(memcmp(w->at + HASH128_DIGITS, END_OF_LINE, sizeof END_OF_LINE - 1),
+           "the header line does not end");
     memcpy(code, w->at + tail, code_size);
     code[code_size] = 0;
     image->code = code;
@@ -379,32 +385,33 @@ static xpu_status take_code(const walk *w, const char *bytes, uint64_t code_size
     char digits[HASH128_DIGITS + 1];
     hash128_text(hash128_add(hash128_add(HASH128_START, bytes, (size_t)(w->at - bytes)), code, code_size),
                  digits);
-    BAD_IF(memcmp(w->at, digits, HASH128_DIGITS), "damaged: its hash is another");
+    BAD_IF(memcmp(w->at, digits, HASH128_DIGITS), "damaged: the hash does not match");
     XPU_TRY(check(image));
     return keep_asserts(&image->asserts);
 }
 
 xpu_status xpu_image_read(const void *bytes, size_t size, xpu_image **image) {
     XPU_REJECT_IF(!image || (size && !bytes), "NULL");
-    BAD_IF(size > XPU_IMAGE_SIZE_MAX, "%zu bytes; at most %d are possible", size, XPU_IMAGE_SIZE_MAX);
+    BAD_IF(size > XPU_IMAGE_SIZE_MAX, "%zu bytes; at most %d are supported", size, XPU_IMAGE_SIZE_MAX);
     if (!size) bytes = "";
     walk w = {.at = bytes, .end = (const char *)bytes + size};
     take(&w, "{\"xpu_image\": ");
-    BAD_IF(w.wrong, "these %zu bytes are none", size);
+    BAD_IF(w.wrong, "these %zu bytes are not a kernel image", size);
     const uint64_t format = take_number(&w, UINT32_MAX);
     if (!w.wrong && format != FORMAT)
-        return xpu_fail(XPU_ERROR_NOT_SUPPORTED,
-                        "kernel image: it is of format %llu, this libxpu has %d: compile it again",
-                        (unsigned long long)format, FORMAT);
+        return xpu_fail(
+            XPU_ERROR_NOT_SUPPORTED,
+            "kernel image: it has format %llu, but this libxpu reads format %d: compile the kernel again",
+            (unsigned long long)format, FORMAT);
     /* One allocation holds the image, pointers, parameters, texts and code. The shortest parameter takes 15
      * bytes, the shortest text 2. */
     const char *line_end = memchr(bytes, '\n', size);
     const size_t line = line_end ? (size_t)(line_end - (const char *)bytes) : size;
-    BAD_IF(line > MOST_LINE, "a line of %zu bytes; at most %d are possible", line, MOST_LINE);
+    BAD_IF(line > MOST_LINE, "a line of %zu bytes; at most %d are supported", line, MOST_LINE);
     const size_t asserts = line / 2 + 2, params = line / 15 + 1;
     char *piece = core_malloc(sizeof **image + asserts * sizeof(char *) + params * sizeof(xpu_param) + line +
                               (size - line) + 1);
-    if (!piece) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a kernel's image");
+    if (!piece) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a kernel image");
     xpu_image *made = (xpu_image *)(void *)piece;
     const char **assert_list = (const char **)(void *)(made + 1);
     xpu_param *param_list = (xpu_param *)(void *)(assert_list + asserts);
@@ -415,7 +422,7 @@ xpu_status xpu_image_read(const void *bytes, size_t size, xpu_image **image) {
     take_line(&w, made, param_list, assert_list, &code_size);
     xpu_status status;
     if (w.wrong)
-        status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel image: at byte %zu there is no %s",
+        status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel image: at byte %zu, expected %s",
                           (size_t)(w.at - (const char *)bytes), w.wrong);
     else
         status = take_code(&w, bytes, code_size, made, w.texts);

@@ -9,12 +9,11 @@
 
 static xpu_status check_room(const xpu_image *image, const xpu_device_properties *p) {
     if (image->local_size > p->max_work_group_size || image->local_memory > p->local_mem_size)
-        return xpu_fail(
-            XPU_ERROR_NOT_SUPPORTED,
-            "kernel %s: work-groups of %u work-items and %u bytes of local memory; %s has room for "
-            "%llu and %llu",
-            image->name, image->local_size, image->local_memory, p->name,
-            (unsigned long long)p->max_work_group_size, (unsigned long long)p->local_mem_size);
+        return xpu_fail(XPU_ERROR_NOT_SUPPORTED,
+                        "kernel %s needs work-groups of %u work-items and %u bytes of local memory; %s "
+                        "supports %llu and %llu",
+                        image->name, image->local_size, image->local_memory, p->name,
+                        (unsigned long long)p->max_work_group_size, (unsigned long long)p->local_mem_size);
     return XPU_SUCCESS;
 }
 
@@ -63,7 +62,7 @@ xpu_status xpu_image_kernels(const xpu_image *const *images, int count, int devi
 
 xpu_status xpu_image_build(const xpu_image *image, int device, xpu_image **built) {
     XPU_REJECT_IF(!image || !built, "NULL");
-    XPU_REJECT_IF(image->kind != XPU_IMAGE_SOURCE, "kernel %s is built already", image->name);
+    XPU_REJECT_IF(image->kind != XPU_IMAGE_SOURCE, "kernel %s is already built", image->name);
     xpu_kernel *kernel;
     unsigned char *binary;
     size_t size;
@@ -81,7 +80,7 @@ xpu_status xpu_image_build(const xpu_image *image, int device, xpu_image **built
     size_t all;
     xpu_status status = xpu_image_write(&other, NULL, 0, &all);
     if (status == XPU_SUCCESS && !(bytes = core_malloc(all)))
-        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a kernel's image");
+        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a kernel image");
     if (status == XPU_SUCCESS) status = xpu_image_write(&other, bytes, all, &all);
     if (status == XPU_SUCCESS) status = xpu_image_read(bytes, all, built);
     core_free(bytes);
@@ -115,7 +114,8 @@ typedef struct report_place {
 xpu_status xpu_image_submit(xpu_stream *stream, const xpu_image *image, xpu_kernel *kernel,
                             const uint32_t grid[3], void *params) {
     XPU_REJECT_IF(grid[0] > INT32_MAX || grid[1] > INT32_MAX || grid[2] > INT32_MAX,
-                  "kernel %s: a grid of %u x %u x %u programs", image->name, grid[0], grid[1], grid[2]);
+                  "kernel %s: a grid of %u x %u x %u programs is too large", image->name, grid[0], grid[1],
+                  grid[2]);
     uint64_t work = image->work;
     for (int d = 0; d < 3; d++) {
         if (!grid[d]) return XPU_SUCCESS;
@@ -144,10 +144,10 @@ xpu_status xpu_image_submit(xpu_stream *stream, const xpu_image *image, xpu_kern
 xpu_status xpu_image_launch(xpu_stream *stream, const xpu_image *image, xpu_kernel *kernel,
                             const uint32_t grid[3], const void *const *arguments, int count) {
     _Alignas(8) char params[XPU_IMAGE_PARAMS_MAX];
-    XPU_REJECT_IF(count != image->param_count, "kernel %s has %d parameters; %d arguments were given",
-                  image->name, image->param_count, count);
-    XPU_REJECT_IF(image->params_size > sizeof params, "kernel %s: %u bytes of parameters", image->name,
-                  image->params_size);
+    XPU_REJECT_IF(count != image->param_count, "kernel %s has %d parameters; got %d arguments", image->name,
+                  image->param_count, count);
+    XPU_REJECT_IF(image->params_size > sizeof params, "kernel %s: %u bytes of parameters are too many",
+                  image->name, image->params_size);
     for (int i = 0; i < count; i++)
         memcpy(params + image->params[i].offset, arguments[i], image->params[i].size);
     return xpu_image_submit(stream, image, kernel, grid, params);

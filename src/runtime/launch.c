@@ -206,9 +206,11 @@ static inline xpu_status launch(work *w) {
     const xpu_kernel *kernel = w->seen.kernel;
     const xpu_range *range = w->seen.range;
     if (xpu_in_bad_fork()) return cl_init();
-    XPU_REJECT_IF(stream->device != kernel->device, "kernel %s of device %d on a stream of device %d",
-                  kernel->label, kernel->device, stream->device);
-    XPU_REJECT_IF(range->dims < 1 || range->dims > 3, "kernel %s: %d dimensions", kernel->label, range->dims);
+    XPU_REJECT_IF(stream->device != kernel->device,
+                  "kernel %s was built for device %d, but launched on a stream of device %d", kernel->label,
+                  kernel->device, stream->device);
+    XPU_REJECT_IF(range->dims < 1 || range->dims > 3, "kernel %s: launch with %d dimensions", kernel->label,
+                  range->dims);
     for (int d = 0; d < range->dims; d++)
         if (!range->groups[d]) return XPU_SUCCESS;
     return work_submit(w);

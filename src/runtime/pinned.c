@@ -57,7 +57,8 @@ static xpu_status release_free(void) {
 
 static xpu_status new_block(int class, host_block **result) {
     host_block *b = core_calloc(1, sizeof *b);
-    if (!b) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory to note a pinned block");
+    if (!b)
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory while recording a pinned block");
     void *address;
     xpu_status status = cl_host_alloc((size_t)1 << class, &address);
     if (status != XPU_SUCCESS) {
@@ -91,8 +92,8 @@ xpu_status xpu_host_malloc(size_t size, void **pointer) {
     }
     if (xpu_in_bad_fork()) return cl_init();
     if (size > SIZE_MAX / 4)
-        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "%zu bytes of pinned memory are more than there are",
-                        size);
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY,
+                        "could not allocate %zu bytes of pinned memory: larger than the host's memory", size);
     int class = SMALLEST_CLASS;
     while ((size_t)1 << class < size) class++;
     host_block *b;

@@ -176,7 +176,7 @@ static xpu_status make_program(const cl_device *device, const code *from, const 
     if (from->binary) {
         *result = load_binary(device, from->binary, from->size);
         if (!*result)
-            return xpu_fail(XPU_ERROR_BUILD_FAILED, "kernel %s: %s doesn't load its binary of %zu bytes",
+            return xpu_fail(XPU_ERROR_BUILD_FAILED, "kernel %s: %s could not load its binary of %zu bytes",
                             label, device->properties.name, from->size);
     } else if (cache_load(key, &data, &size) == XPU_SUCCESS) {
         *result = load_binary(device, data, size);
@@ -190,7 +190,7 @@ static xpu_status make_program(const cl_device *device, const code *from, const 
     if (!from->sources)
         XPU_TRY(build(device, from->source, from->options, label, result));
     else if (!(*result = link_sources(device, from->sources, from->options, from->count)))
-        return xpu_fail(XPU_ERROR_BUILD_FAILED, "%s doesn't link %d kernels", device->properties.name,
+        return xpu_fail(XPU_ERROR_BUILD_FAILED, "%s could not link %d kernels", device->properties.name,
                         from->count);
     stats.built++;
     stats.build_seconds += os_seconds() - start;
@@ -218,7 +218,7 @@ static xpu_status get_program(int index, const code *from, const char *label, co
         return XPU_SUCCESS;
     }
     program *p = core_calloc(1, sizeof *p);
-    if (!p) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a program");
+    if (!p) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a program");
     if (from->source) dump_source(from->source, from->options, label, key);
     for (int i = 0; i < from->count; i++) {
         const code one = {.source = from->sources[i], .options = from->options};
@@ -276,7 +276,7 @@ static xpu_status get_kernel(const program *owner, const char *name, const char 
     }
     xpu_status status = k && k->name && k->label
                             ? kernel_instance(k, &k->spare)
-                            : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a kernel");
+                            : xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a kernel");
     if (status != XPU_SUCCESS) {
         if (k) {
             core_free(k->name);
@@ -312,7 +312,7 @@ xpu_status kernel_binary(const xpu_kernel *kernel, unsigned char **data, size_t 
     const cl_device *device = &cl_devices[kernel->device];
     *data = get_binary(device, kernel->program->program, size);
     if (*data) return XPU_SUCCESS;
-    return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "%s gives no binary of kernel %s", device->properties.name,
+    return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "%s returned no binary of kernel %s", device->properties.name,
                     kernel->label);
 }
 
@@ -341,7 +341,7 @@ xpu_status xpu_kernel_create(int index, const char *source, const char *options,
     text_addf(&all, "%s %s", cl_devices[index].options, options ? options : "");
     if (all.failed) {
         text_free(&all);
-        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for build options");
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for build options");
     }
     xpu_status status = create(index, &(code){.source = source, .options = all.data}, name, label, kernel);
     text_free(&all);

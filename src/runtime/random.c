@@ -40,15 +40,14 @@ static xpu_status change(xpu_generator *g, const uint64_t *seed, uint64_t offset
     if (is_free) return XPU_SUCCESS;
     return xpu_fail(
         XPU_ERROR_INVALID_ARGUMENT,
-        "operation not permitted while a graph is captured that draws from the generator: setting "
-        "its %s",
+        "operation not permitted while a graph that uses the generator is capturing: setting its %s",
         seed ? "seed" : "offset");
 }
 
 xpu_status xpu_generator_create(xpu_generator **generator) {
     XPU_REJECT_IF(!generator, "generator is NULL");
     xpu_generator *g = core_calloc(1, sizeof *g);
-    if (!g) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory for a generator");
+    if (!g) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a generator");
     os_mutex_init(&g->lock);
     g->seed = DEFAULT_SEED;
     g->holders = 1;

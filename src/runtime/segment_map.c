@@ -132,17 +132,18 @@ xpu_status segment_map_add(int device, struct segment *segment, char *base, size
     uintptr_t first = (uintptr_t)base, end = first + size;
     for (uintptr_t at = first & ~(SEGMENT_GRANULE - 1); at < end; at += SEGMENT_GRANULE)
         if (!make_granule(at))
-            return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory to enter a segment of %zu bytes",
-                            size);
+            return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY,
+                            "out of host memory while recording a segment of %zu bytes", size);
     for (uintptr_t at = first & ~(SEGMENT_GRANULE - 1); at < end; at += SEGMENT_GRANULE) {
         bool high;
         size_t length = part(at, first, size, &high);
         granule *g = find_granule(at);
         if (!set_owner(g, high, length, device)) {
             remove_until(first, size, at);
-            return xpu_fail(XPU_ERROR_NOT_SUPPORTED,
-                            "the driver of device %d gave memory at %p, where another device's lies", device,
-                            (void *)base);
+            return xpu_fail(
+                XPU_ERROR_NOT_SUPPORTED,
+                "the driver of device %d returned memory at %p that overlaps another device's memory", device,
+                (void *)base);
         }
         *(high ? &g->high : &g->low) = segment;
     }

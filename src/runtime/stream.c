@@ -84,7 +84,7 @@ static xpu_status get(int index, int position, xpu_stream **stream) {
         int priority =
             position ? (position - 1) / XPU_STREAMS_PER_PRIORITY + XPU_PRIORITY_HIGH : XPU_PRIORITY_NORMAL;
         there = core_calloc(1, sizeof *there);
-        if (!there) status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a stream");
+        if (!there) status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a stream");
         if (there && (status = make_queue(device, priority, false, &there->queue)) == XPU_SUCCESS) {
             there->device = index;
             there->priority = priority;
@@ -135,7 +135,7 @@ xpu_status xpu_stream_from_external(int index, void *queue, xpu_stream **stream)
             status = xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "the queue belongs to another device than %s",
                               device->properties.name);
         if (status == XPU_SUCCESS && !(e = core_calloc(1, sizeof *e)))
-            status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for a stream");
+            status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a stream");
         if (status == XPU_SUCCESS) {
             device->api->clRetainCommandQueue(queue);
             /* The queue's address serves as the id; it never equals a pool index. */

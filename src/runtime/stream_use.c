@@ -30,7 +30,8 @@ xpu_status stream_use_add(stream_tracker *tracker, stream_use **list, xpu_stream
     if (u)
         q->spare = u->next;
     else if (!q || !(u = core_calloc(1, sizeof *u)))
-        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no host memory to record a stream for a block");
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY,
+                        "out of host memory while recording a stream for a block");
     u->queue = q;
     u->next = *list;
     *list = u;

@@ -19,7 +19,7 @@ static os_mutex path_lock = OS_MUTEX_INIT; /* guards `paths` */
 static char paths[CL_MAX_DEVICES][OS_PATH_SIZE];
 static char problems[CL_MAX_DEVICES][OS_PATH_SIZE + 256]; /* first problem of each device's file */
 
-_Static_assert((int)TUNING_DEVICES == (int)CL_MAX_DEVICES, "rates are kept for each device");
+_Static_assert((int)TUNING_DEVICES == (int)CL_MAX_DEVICES, "rates are stored per device");
 static tuning_place place_of(int device) {
     const bool host = cl_devices[device].properties.type == XPU_DEVICE_CPU;
     return (tuning_place){host ? TUNING_HOST : TUNING_GPU, device};
@@ -92,7 +92,7 @@ static void take_line(int device, int at, char *line) {
     if (!equals || end == equals + 1 || *end) {
         complain(device, at, "\"%.80s\" is not name=number", line);
     } else if (number < 0) {
-        complain(device, at, "there is no \"%.*s\"; `openxpu info --tuning` lists what there is",
+        complain(device, at, "no parameter \"%.*s\"; `openxpu info --tuning` lists the parameters",
                  equals - line > 80 ? 80 : (int)(equals - line), line);
     } else if (number >= TUNE_COUNT || has_choices(device)) {
         if (tuning_set(place_of(device), number, value, TUNING_MEASURED) != XPU_SUCCESS)
@@ -121,7 +121,8 @@ void tuning_load(int device) {
             take_line(device, at, line);
         }
     } else if (size != HASH_LINE) {
-        complain(device, 0, "damaged, or not written here, so it is not used; `openxpu tune` measures anew");
+        complain(device, 0,
+                 "damaged or from another machine, so it is ignored; run `openxpu tune` to measure again");
     }
     core_free(text);
     core_free(bytes);
@@ -139,7 +140,7 @@ int64_t xpu_tuning_value(int device, int number) { return tuning_value(place_of(
 static xpu_status check(int device, int number) {
     cl_device *found;
     XPU_TRY(cl_get(device, &found));
-    XPU_REJECT_IF(number < 0 || number >= TUNING_ALL, "no tuning has the number %d", number);
+    XPU_REJECT_IF(number < 0 || number >= TUNING_ALL, "there is no tuning parameter %d", number);
     tuning_load(device);
     return XPU_SUCCESS;
 }
@@ -194,7 +195,7 @@ static bool is_kept(int device, int number) {
 xpu_status xpu_tuning_save(int device) {
     XPU_TRY(check(device, 0));
     const char *path = path_of(device);
-    if (!*path) return xpu_fail(XPU_ERROR_IO, "there is no kernel cache to keep measurements in");
+    if (!*path) return xpu_fail(XPU_ERROR_IO, "there is no kernel cache to store measurements in");
     text values = {0};
     text_add(&values, "");
     for (int i = 0; i < TUNING_ALL; i++)
@@ -202,7 +203,7 @@ xpu_status xpu_tuning_save(int device) {
             text_addf(&values, "%s=%" PRId64 "\n", tuning_line_of(i).name, xpu_tuning_value(device, i));
     xpu_status status = XPU_SUCCESS;
     if (values.failed || !values.data) {
-        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for the measurements' text");
+        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for the measurements' text");
     } else {
         char hash[HASH_LINE];
         write_hash(hash, name_in(path), values.data);

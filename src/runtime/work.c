@@ -31,7 +31,7 @@ xpu_status xpu_trace_subscribe(xpu_trace_callback callback, void *user, xpu_trac
     }
     os_mutex_unlock(&traces_lock);
     if (!found)
-        return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "there are %d trace callbacks already", XPU_TRACE_MAX);
+        return xpu_fail(XPU_ERROR_NOT_SUPPORTED, "%d trace callbacks are already registered", XPU_TRACE_MAX);
     *subscription = found;
     return XPU_SUCCESS;
 }

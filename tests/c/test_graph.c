@@ -290,11 +290,11 @@ static void what_cannot_be_recorded_is_refused(void **state) {
     SUCCEEDS(xpu_graph_create(0, &rival));
     fill(memory, 0);
     REFUSED(xpu_graph_begin(graph, first, NULL), "non-default stream");
-    REFUSED(xpu_graph_end(graph), "doesn't capture");
+    REFUSED(xpu_graph_end(graph), "is not capturing");
     REFUSED(xpu_graph_replay(graph, stream), "no capture");
     SUCCEEDS(xpu_graph_begin(graph, stream, NULL));
     add_to(stream, memory, 1);
-    REFUSED(xpu_graph_begin(rival, stream, NULL), "captured already");
+    REFUSED(xpu_graph_begin(rival, stream, NULL), "already capturing");
     REFUSED(xpu_graph_begin(graph, other, NULL), "has a capture");
     REFUSED(xpu_stream_synchronize(stream), "not permitted when stream is capturing: waiting for a stream");
     REFUSED(xpu_stream_query(stream), "not permitted when stream is capturing");
@@ -303,9 +303,9 @@ static void what_cannot_be_recorded_is_refused(void **state) {
             "not permitted when stream is capturing: a copy");
     REFUSED(xpu_memcpy(stream, memory, host, sizeof host, true),
             "not permitted when stream is capturing: a copy");
-    REFUSED(xpu_stream_wait(stream, before), "isn't captured");
+    REFUSED(xpu_stream_wait(stream, before), "not part of the capture");
     SUCCEEDS(xpu_event_record(within, stream));
-    REFUSED(xpu_event_synchronize(within), "recorded in a capture");
+    REFUSED(xpu_event_synchronize(within), "recorded during a capture");
     REFUSED(xpu_graph_replay(graph, other), "captures");
     REFUSED(xpu_graph_reset(graph), "captures");
     /* what isn't part of it goes on */

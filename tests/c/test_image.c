@@ -138,8 +138,8 @@ static void what_is_cut_off_or_changed_is_refused(void **state) {
     size_t size;
     char *bytes = written(&axpy, &size);
     for (size_t cut = 0; cut < size; cut++) is_refused(bytes, cut, XPU_ERROR_INVALID_ARGUMENT, "image: ");
-    is_refused("", 0, XPU_ERROR_INVALID_ARGUMENT, "these 0 bytes are none");
-    is_refused(NULL, 0, XPU_ERROR_INVALID_ARGUMENT, "these 0 bytes are none");
+    is_refused("", 0, XPU_ERROR_INVALID_ARGUMENT, "these 0 bytes are not a kernel image");
+    is_refused(NULL, 0, XPU_ERROR_INVALID_ARGUMENT, "these 0 bytes are not a kernel image");
     is_refused(bytes, size + 1, XPU_ERROR_INVALID_ARGUMENT, "cut off or damaged");
     for (size_t i = 0; i < size; i++) {
         static const char others[] = {0, '"', '9', '\\', '\n', 'a', ' ', (char)0xff};
@@ -159,10 +159,11 @@ static void what_is_cut_off_or_changed_is_refused(void **state) {
 
 static void other_formats_are_refused_by_name(void **state) {
     static const char next[] = "{\"xpu_image\": 2, \"kind\": \"source\"}\n";
-    is_refused(next, sizeof next - 1, XPU_ERROR_NOT_SUPPORTED, "it is of format 2, this libxpu has 1");
+    is_refused(next, sizeof next - 1, XPU_ERROR_NOT_SUPPORTED,
+               "it has format 2, but this libxpu reads format 1");
     /* what openxpu wrote before formats had numbers */
     static const char old[] = "{\"name\": \"k\", \"build_options\": \"\", \"params_size\": 16}\n";
-    is_refused(old, sizeof old - 1, XPU_ERROR_INVALID_ARGUMENT, "bytes are none");
+    is_refused(old, sizeof old - 1, XPU_ERROR_INVALID_ARGUMENT, "bytes are not a kernel image");
     xpu_image *image;
     char *large = calloc(1, XPU_IMAGE_SIZE_MAX + 1);
     assert_int_equal(xpu_image_read(large, XPU_IMAGE_SIZE_MAX + 1, &image), XPU_ERROR_INVALID_ARGUMENT);

@@ -19,7 +19,7 @@ for example in axpy_gemm softmax package; do
 done
 ./axpy_gemm
 if ./package axpy_gemm.c 2> said; then exit 1; fi
-grep 'package: these .* bytes are none' said
+grep 'package: these .* bytes are not a package' said
 # by the formula, to four places
 cat > expected << 'END'
   0.0321  0.0871  0.2369  0.6439

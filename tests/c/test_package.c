@@ -251,15 +251,17 @@ static void wrong_inputs_are_refused(void **state) {
         {{x, true, XPU_FLOAT32, 2, {65, 4}, {4, 1}}, "\"s<64\""},
         {{x, true, XPU_FLOAT32, 2, {0, 4}, {4, 1}}, "\"1<=s\""},
         {{x, true, XPU_FLOAT32, 2, {5, 3}, {4, 1}},
-         "input xxxx has size 3 in dimension 1, the model is for 4"},
+         "input xxxx has size 3 in dimension 1, but the model expects 4"},
         {{x, true, XPU_FLOAT32, 1, {5}, {4}}, "input xxxx has 1 dimensions"},
-        {{x, true, XPU_FLOAT64, 2, {5, 4}, {4, 1}}, "input xxxx is of f64"},
-        {{x, true, (xpu_dtype)77, 2, {5, 4}, {4, 1}}, "input xxxx is of no dtype"},
+        {{x, true, XPU_FLOAT64, 2, {5, 4}, {4, 1}}, "input xxxx has dtype f64"},
+        {{x, true, (xpu_dtype)77, 2, {5, 4}, {4, 1}}, "input xxxx has dtype unknown"},
         {{x, true, XPU_FLOAT32, 2, {-5, 4}, {4, 1}}, "size -5"},
         {{x, true, XPU_FLOAT32, 2, {5, 4}, {-4, 1}}, "negative stride"},
-        {{x, true, XPU_FLOAT32, 2, {5, 4}, {INT64_MAX / 4, 1}}, "strides of input xxxx reach further"},
-        {{x, true, XPU_FLOAT32, 2, {5, 4}, {INT64_MAX, INT64_MAX}}, "strides of input xxxx reach further"},
-        {{NULL, true, XPU_FLOAT32, 2, {5, 4}, {4, 1}}, "no memory"},
+        {{x, true, XPU_FLOAT32, 2, {5, 4}, {INT64_MAX / 4, 1}},
+         "strides of input xxxx exceed the address space"},
+        {{x, true, XPU_FLOAT32, 2, {5, 4}, {INT64_MAX, INT64_MAX}},
+         "strides of input xxxx exceed the address space"},
+        {{NULL, true, XPU_FLOAT32, 2, {5, 4}, {4, 1}}, "data pointer of input xxxx is NULL"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         xpu_package_tensor out = {0};
@@ -273,11 +275,12 @@ static void wrong_inputs_are_refused(void **state) {
     assert_int_equal(xpu_package_run(package, stream, &in, 1, &out, 0), XPU_ERROR_INVALID_ARGUMENT);
     out = (xpu_package_tensor){x, true, XPU_FLOAT32, 2, {4, 3}, {3, 1}};
     assert_int_equal(xpu_package_run(package, stream, &in, 1, &out, 1), XPU_ERROR_INVALID_ARGUMENT);
-    assert_non_null(strstr(xpu_last_error(), "output out0 has size 4 in dimension 0; it is 5"));
+    assert_non_null(strstr(xpu_last_error(), "output out0 has size 4 in dimension 0; expected 5"));
     for (int is_negative = 0; is_negative < 2; is_negative++) {
         out = (xpu_package_tensor){x, true, XPU_FLOAT32, 2, {5, 3}, {is_negative ? -3 : INT64_MAX / 2, 1}};
         assert_int_equal(xpu_package_run(package, stream, &in, 1, &out, 1), XPU_ERROR_INVALID_ARGUMENT);
-        if (!strstr(xpu_last_error(), is_negative ? "output out0 has a negative stride" : "reach further"))
+        if (!strstr(xpu_last_error(),
+                    is_negative ? "output out0 has a negative stride" : "exceed the address space"))
             fail_msg("%s", xpu_last_error());
     }
     /* a dimension without a step may say any stride, as NumPy's do */
@@ -382,7 +385,7 @@ static void damaged_files_are_refused(void **state) {
     SUCCEEDS(write_words(program, WORDS));
     char *bytes = read_all(&size);
     assert_int_equal(remove(path), 0);
-    open_refused(XPU_ERROR_IO, "can't read");
+    open_refused(XPU_ERROR_IO, "could not read");
     for (size_t cut = 0; cut < size; cut += cut < 300 ? 7 : 501) {
         write_all(bytes, cut);
         open_refused(cut ? XPU_ERROR_INVALID_ARGUMENT : XPU_ERROR_IO, "package: ");
@@ -395,12 +398,12 @@ static void damaged_files_are_refused(void **state) {
             if (i >= 8 && i < 12) continue; /* the version */
             bytes[i] ^= 1 << (i & 7);
             write_all(bytes, size);
-            open_refused(XPU_ERROR_INVALID_ARGUMENT, i < 8 ? "are none" : "damaged");
+            open_refused(XPU_ERROR_INVALID_ARGUMENT, i < 8 ? "are not a package" : "damaged");
             bytes[i] ^= 1 << (i & 7);
         }
     bytes[8]++;
     write_all(bytes, size);
-    open_refused(XPU_ERROR_NOT_SUPPORTED, "version 3, this libxpu reads 2");
+    open_refused(XPU_ERROR_NOT_SUPPORTED, "version 3, but this libxpu reads version 2");
     free(bytes);
 }
 
@@ -524,15 +527,15 @@ static void lies_are_refused(void **state) {
          {2, 'm' | 'x' << 8},
          2,
          XPU_ERROR_NOT_SUPPORTED,
-         "operator mx, which this libxpu lacks"},
+         "operator mx, which this libxpu does not have"},
         {{0, 48, 0}, {64, 48, 0}, 3, XPU_ERROR_INVALID_ARGUMENT, "48 bytes at 64 of 64"},
         {{0, 48, 0}, {0, INT64_MAX, 0}, 3, XPU_ERROR_INVALID_ARGUMENT, "constant 0"},
         {{0, 48, 0}, {-64, 48, 0}, 3, XPU_ERROR_INVALID_ARGUMENT, "constant 0"},
         {{1, 0, -1}, {1, 8, -2}, 3, XPU_ERROR_INVALID_ARGUMENT, "image 0"},
-        {{0, CONST, 64}, {2, CONST, 64}, 3, XPU_ERROR_INVALID_ARGUMENT, "the size of no input"},
-        {{MUL, 4, 2}, {MUL, 8, 2}, 3, XPU_ERROR_INVALID_ARGUMENT, "is of later ones"},
-        {{MUL, 4, 2}, {99, 4, 2}, 3, XPU_ERROR_INVALID_ARGUMENT, "has operation 99"},
-        {{1, 0, 1}, {0, 0, 0}, 3, XPU_ERROR_INVALID_ARGUMENT, "takes other arguments"},
+        {{0, CONST, 64}, {2, CONST, 64}, 3, XPU_ERROR_INVALID_ARGUMENT, "a size that no input has"},
+        {{MUL, 4, 2}, {MUL, 8, 2}, 3, XPU_ERROR_INVALID_ARGUMENT, "is not computed before it"},
+        {{MUL, 4, 2}, {99, 4, 2}, 3, XPU_ERROR_INVALID_ARGUMENT, "has unknown operation 99"},
+        {{1, 0, 1}, {0, 0, 0}, 3, XPU_ERROR_INVALID_ARGUMENT, "have the wrong types"},
     };
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         int64_t words[WORDS];
@@ -548,7 +551,7 @@ static void lies_are_refused(void **state) {
     int64_t longer[WORDS + 1] = {0};
     memcpy(longer, program, sizeof program);
     SUCCEEDS(write_words(longer, WORDS + 1));
-    open_refused(XPU_ERROR_INVALID_ARGUMENT, "1 words too many");
+    open_refused(XPU_ERROR_INVALID_ARGUMENT, "1 words follow");
     /* views beyond their memory, and sizes that overflow, are known when the inputs' sizes are */
     static const int64_t larger[] = {3, 48, INT64_MAX / 2, -1};
     for (int i = 0; i < 4; i++) {
@@ -600,7 +603,7 @@ static void offsets_stay_within(void **state) {
     SUCCEEDS(write_words(words, WORDS));
     SUCCEEDS(xpu_package_open(path, 0, &package));
     assert_int_equal(xpu_package_shapes(package, &in, 1, &out, 1), XPU_ERROR_INVALID_ARGUMENT);
-    assert_non_null(strstr(xpu_last_error(), "tensor 0 needs 88 bytes of 80"));
+    assert_non_null(strstr(xpu_last_error(), "tensor 0 needs 88 bytes of memory that has 80"));
     xpu_package_close(package);
 
     memcpy(words, program, sizeof words);

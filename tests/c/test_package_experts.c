@@ -267,9 +267,9 @@ static void scattering_beyond_is_an_error(void **state) {
 static void lies_of_experts_are_refused(void **state) {
     static const int32_t ends[2] = {1, 3};
     static const int64_t here[3] = {0, 3, 1};
-    static const char product[] = "grouped_mm of sizes or dtypes that don't fit",
-                      place[] = "index_scatter of sizes or dtypes that don't fit",
-                      counts[] = "a histogram of sizes or dtypes that don't fit";
+    static const char product[] = "grouped_mm: the operands' sizes or dtypes don't match",
+                      place[] = "index_scatter: the operands' sizes or dtypes don't match",
+                      counts[] = "histogram: the operands' sizes or dtypes don't match";
     static const struct {
         int64_t was[9], is[9];
         int count;
@@ -282,17 +282,21 @@ static void lies_of_experts_are_refused(void **state) {
         {{1, 0, 1, 3, 1, 1}, {1, 3, 1, 3, 1, 1}, 6, product, false}, /* two batches */
         {{1, 0, 1, 3, 1, 1}, {1, 3, 1, 0, 1, 1}, 6, product, false}, /* other sizes */
         {{1, 0, 1, 3, 1, 1}, {1, 2, 1, 3, 1, 1}, 6, product, false}, /* one dimension */
-        {{1, 0, 1, 3, 1, 1}, {1, 0, 1, 3, 2, 1}, 6, "grouped_mm takes other arguments", true},
-        {{1, 0, 1, 3, 1, 1}, {1, 0, 1, 3, 1, 8}, 6, "argument 3 of step 1 is none", true},
+        {{1, 0, 1, 3, 1, 1}, {1, 0, 1, 3, 2, 1}, 6, "the arguments of grouped_mm have the wrong types", true},
+        {{1, 0, 1, 3, 1, 1}, {1, 0, 1, 3, 1, 8}, 6, "argument 3 of step 1 is invalid", true},
         {{3, 2, 2, 3, 6, 3, 1}, {3, 1, 2, 3, 6, 3, 1}, 7, product, false}, /* a group fewer than ends */
         {{3, 2, 2, 3, 6, 3, 1}, {3, 2, 1, 3, 6, 3, 1}, 7, product, false}, /* another k */
         {{3, 2, 2, 3, 6, 3, 1}, {3, 2, 2, 1, 6, 3, 1}, 7, product, false}, /* another n */
-        {{3, 2, 2, 3, 6, 3, 1}, {3, 3, 2, 3, 6, 3, 1}, 7, "tensor 3 needs 72 bytes of 48", false},
+        {{3, 2, 2, 3, 6, 3, 1},
+         {3, 3, 2, 3, 6, 3, 1},
+         7,
+         "tensor 3 needs 72 bytes of memory that has 48",
+         false},
         {{2, 4, 3, 3, 1}, {2, 1, 3, 3, 1}, 5, product, false}, /* y has another size */
         {{1, 2, 1, 4, 2, 0}, {1, 2, 1, 4, 2, 6}, 6, place, false},
         {{1, 2, 1, 4, 2, 0}, {1, 1, 1, 4, 2, 0}, 6, place, false},
         {{1, 2, 1, 4, 2, 0}, {1, 4, 1, 4, 2, 0}, 6, place, false},
-        {{1, 2, 1, 4, 2, 0, 2, 1}, {1, 2, 1, 4, 2, 0, 2, 6}, 8, "index_scatter by way 6", false},
+        {{1, 2, 1, 4, 2, 0, 2, 1}, {1, 2, 1, 4, 2, 0, 2, 6}, 8, "index_scatter: unknown operation 6", false},
         {{3, 0, 3, THREE}, {3, 0, 3, 0}, 4, "a histogram from 0 to 0", false},
         {{3, 0, 3, THREE}, {3, 0, 3, INT64_C(0x3fe0000000000000)}, 4, "a histogram from 0 to 0.5", false},
         {{3, 0, 3, THREE}, {3, 0, 3, INT64_C(0x7ff0000000000000)}, 4, "a histogram from 0 to inf", false},

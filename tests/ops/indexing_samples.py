@@ -84,7 +84,7 @@ def same(
             function(*moved(args), **moved(kwargs))
             torch.xpu.synchronize()
         except (type(error), IndexError) as raised:
-            if LATE and "The call lies further back" in str(raised):
+            if LATE and "An earlier call caused this" in str(raised):
                 assert "out of" in str(error)
                 return
             assert isinstance(raised, type(error))

@@ -369,14 +369,14 @@ REFUSED: dict[str, tuple[Callable[[Tensor], object], str]] = {
     "synchronize": (lambda x: torch.xpu.synchronize(), f"{X}: waiting for a device"),
     "stream": (lambda x: torch.xpu.current_stream().synchronize(), f"{X}: waiting for a stream"),
     "query": (lambda x: torch.xpu.current_stream().query(), X),
-    "event": (lambda x: torch.xpu.current_stream().record_event().synchronize(), "recorded in a capture"),
+    "event": (lambda x: torch.xpu.current_stream().record_event().synchronize(), "recorded during a capture"),
     "nonzero": (lambda x: x.nonzero(), f"{X}: .*nonzero"),
     "unique": (lambda x: x.unique(), X),
     "a check of results": (lambda x: torch.linalg.inv(x[:4, :4]), X),
     "fallback": (lambda x: torch.linalg.lstsq(x, x), f"{X}: aten::linalg_lstsq"),
     "seed": (lambda x: (F.dropout(x), torch.manual_seed(1)), "setting its seed"),
     "replay": (lambda x: OTHER[0].replay(), f"{X}: replaying a graph"),
-    "capture": (lambda x: torch.xpu.XPUGraph().capture_begin(), "captured already"),
+    "capture": (lambda x: torch.xpu.XPUGraph().capture_begin(), "already capturing"),
 }
 OTHER: list[torch.xpu.XPUGraph] = []
 

@@ -86,7 +86,7 @@ compiled(x, index)
 try:
     torch.xpu.synchronize()
 except RuntimeError as error:
-    print("index out of bounds" in str(error), "The call lies further back" in str(error))
+    print("index out of bounds" in str(error), "An earlier call caused this" in str(error))
 print(compiled(x, index - 1).tolist())
 """,
         {"OPENXPU_DEFERRED_ERRORS": "1"},

@@ -166,8 +166,8 @@ def test_sizes_that_no_input_has_by_themselves(run: Run, runner: Path, tmp_path:
         close(sums, x[: rows // 2].double() + x[rows // 2 :].double())
         close(rest, 2 * y[3:].double())
     for rows, others, text in (
-        (7, 9, "x has size 7 in dimension 0, the model is for 6"),
-        (6, 10, "y has size 10 in dimension 0, the model is for 9"),
+        (7, 9, "x has size 7 in dimension 0, but the model expects 6"),
+        (6, 10, "y has size 10 in dimension 0, but the model expects 9"),
         (18, 9, "x.size(0) / 2 <= 8"),
         (6, 33, "(y.size(0) - 3) / 3 <= 9"),
     ):

@@ -104,7 +104,7 @@ def test_info_says_what_multiplies(unit: str, half: str) -> None:
 @pytest.mark.parametrize(
     "given, reason",
     [
-        ("nonsense=3", 'there is no "nonsense"'),
+        ("nonsense=3", 'no parameter "nonsense"'),
         ("parallel_from", '"parallel_from" is not name=number'),
         ("parallel_from=", '"parallel_from=" is not name=number'),
         ("parallel_from=1e3", "is not name=number"),
@@ -144,7 +144,7 @@ def test_damaged_and_foreign_files_are_not_used(tmp_path: Path) -> None:
         path.write_bytes(other)
         assert printed(problem, **cache).splitlines() == [
             initial,
-            f"{path}: damaged, or not written here, so it is not used; `openxpu tune` measures anew",
+            f"{path}: damaged or from another machine, so it is ignored; run `openxpu tune` to measure again",
         ]
     path.write_bytes(kept)
     assert printed(SHOW, **cache) == "3 measured"
@@ -422,12 +422,12 @@ def hash_of(name: str, text: str) -> str:
         ("parallel_from=", '"parallel_from=" is not name=number'),
         ("parallel_from=7x", '"parallel_from=7x" is not name=number'),
         ("", '"" is not name=number'),
-        ("nonsense=3", 'there is no "nonsense"'),
+        ("nonsense=3", 'no parameter "nonsense"'),
         ("skinny_rows=9", "skinny_rows is 9: must be 0 to 8 (rows)"),
         ("parallel_from=-1", "parallel_from is -1"),
         ("parallel_from=99999999999999999999", "parallel_from is 9223372036854775807"),
         ("rate_fma_128x128x8_4x2_float32_1=0", "rate_fma_128x128x8_4x2_float32_1 is 0"),
-        ("rate_fma_128x128x8_4x2_float32_3=5", 'there is no "rate_fma_128x128x8_4x2_float32_3"'),
+        ("rate_fma_128x128x8_4x2_float32_3=5", 'no parameter "rate_fma_128x128x8_4x2_float32_3"'),
         ("x" * 300, f'"{"x" * 80}" is not name=number'),
     ],
 )

@@ -87,9 +87,9 @@ def test_the_bridge_refuses_what_is_no_image() -> None:
     image = _tile.compile_module((ROOT / "examples/c/saxpy.ttir").read_bytes(), target=0).image
     _bridge.TritonKernel(0, image)
     for bad, error in (
-        (b"", "are none"),
-        (b'{"name": "k", "params_size": 16}\n', "are none"),
-        (image.replace(b'"xpu_image": 1', b'"xpu_image": 2'), "of format 2"),
+        (b"", "are not a kernel image"),
+        (b'{"name": "k", "params_size": 16}\n', "are not a kernel image"),
+        (image.replace(b'"xpu_image": 1', b'"xpu_image": 2'), "has format 2"),
         (image.replace(b"saxpy", b"sazpy"), "damaged"),
         (image[:-1], "cut off"),
     ):
