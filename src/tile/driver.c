@@ -102,13 +102,13 @@ xpu_status xpu_tile_compile(const char *input, size_t size, const xpu_tile_optio
                             xpu_tile_program **program) {
     static const xpu_tile_options defaults = {0};
     XPU_REJECT_IF((!input && size) || !program, "NULL");
-    XPU_REJECT_IF(size > MAX_TEXT, "a text of %zu bytes; %d are the limit", size, MAX_TEXT);
+    XPU_REJECT_IF(size > MAX_TEXT, "the module has %zu bytes; the limit is %d", size, MAX_TEXT);
     tile *t = core_calloc(1, sizeof *t);
     result *r = core_calloc(1, sizeof *r);
     char *copy = core_malloc(size + 1);
     xpu_status status = XPU_ERROR_OUT_OF_HOST_MEMORY;
     if (!t || !r || !copy) {
-        xpu_fail(status, "no memory for compiling a Triton module");
+        xpu_fail(status, "out of host memory while compiling a Triton module");
         goto done;
     }
     memcpy(copy, input, size);

@@ -207,7 +207,7 @@ void tile_too_large(tile *t, const char *format, ...) {
 }
 
 void tile_no_memory(tile *t) {
-    t->status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "no memory for compiling a Triton module");
+    t->status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory while compiling a Triton module");
     longjmp(t->fail, 1);
 }
 

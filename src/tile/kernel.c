@@ -274,8 +274,8 @@ static emitter *emit_kernel(tile *t, bool is_trial, buffer *fields, buffer *root
     e->lanes = tile_lanes(t);
     if (warps < 0 || warps > 64 || (warps & (warps - 1)) || e->lanes > t->target.max_lanes)
         tile_unsupported(t, kernel->at,
-                         "%d subgroups of %d lanes: %s has room for %d work-items in powers of two", warps,
-                         t->target.lanes, t->target.name, t->target.max_lanes);
+                         "%d subgroups of %d lanes are too many: %s supports %d work-items, in powers of two",
+                         warps, t->target.lanes, t->target.name, t->target.max_lanes);
     e->scopes[0] = (scope){.serial = ++e->serials, .indent = 1};
     emit_params(e, kernel, fields, roots);
     emit_body(e, &kernel->regions[0]);

@@ -33,7 +33,7 @@ static token piece(token_kind kind, const char *start, const char *stop) {
 static token lex_string(tile *t, token_kind kind, const char *start, const char *quote) {
     const char *p = quote + 1;
     while (p < t->end && *p != '"' && *p != '\n') p += *p == '\\' && p + 1 < t->end ? 2 : 1;
-    if (p >= t->end || *p != '"') tile_error(t, start, "this string doesn't end on its line");
+    if (p >= t->end || *p != '"') tile_error(t, start, "unterminated string");
     return piece(kind, start, p + 1);
 }
 
@@ -68,12 +68,12 @@ token lex(tile *t, const char *from) {
     case '%':
     case '^':
         while (p < end && (is_name(*p) || *p == '-')) p++;
-        if (p == start + 1) tile_error(t, start, "'%c' without a name", *start);
+        if (p == start + 1) tile_error(t, start, "expected a name after '%c'", *start);
         return piece(*start == '%' ? TOKEN_VALUE : TOKEN_BLOCK, start, p);
     case '@':
         if (p < end && *p == '"') return lex_string(t, TOKEN_SYMBOL, start, p);
         while (p < end && (is_name(*p) || *p == '-')) p++;
-        if (p == start + 1) tile_error(t, start, "'@' without a name");
+        if (p == start + 1) tile_error(t, start, "expected a name after '@'");
         return piece(TOKEN_SYMBOL, start, p);
     case '!':
         while (p < end && is_name(*p)) p++;
@@ -86,7 +86,7 @@ token lex(tile *t, const char *from) {
         return piece(TOKEN_PUNCTUATION, start, p);
     default:
         if (!strchr("(){}[]<>=,:*+?/|&;", *start) || !*start)
-            tile_error(t, start, "no token begins with this character (code %d)", (unsigned char)*start);
+            tile_error(t, start, "unexpected character (code %d)", (unsigned char)*start);
         return piece(TOKEN_PUNCTUATION, start, p);
     }
 }

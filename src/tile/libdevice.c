@@ -14,7 +14,8 @@ static const struct {
 static void use_special(emitter *e, const op *o, unsigned file) {
     bool wide = o->results[0].type->element == F64;
     if (e->special && e->special_wide != wide)
-        tile_unsupported(e->t, o->at, "special functions of both float and double in one kernel");
+        tile_unsupported(e->t, o->at,
+                         "special functions of both float and double in one kernel are not supported");
     e->special |= file;
     e->special_wide = wide;
 }
@@ -23,7 +24,7 @@ static void use_special(emitter *e, const op *o, unsigned file) {
 const char *extern_text(emitter *e, op *o, const char *const *args) {
     const attr *symbol = op_attr(o, "symbol");
     if (!symbol || symbol->kind != ATTR_STRING || strncmp(symbol->string, "__nv_", 5))
-        tile_unsupported(e->t, o->at, "an external function that isn't CUDA's libdevice: %s",
+        tile_unsupported(e->t, o->at, "external function %s is not supported: only CUDA's libdevice is",
                          symbol && symbol->string ? symbol->string : "?");
     const char *name = symbol->string + 5;
     size_t size = strlen(name);
@@ -37,12 +38,13 @@ const char *extern_text(emitter *e, op *o, const char *const *args) {
             int wanted = 0;
             for (const char *c = formula; *c; c++)
                 if (*c == '$' && c[1] >= '0' && c[1] <= '9' && c[1] - '0' >= wanted) wanted = c[1] - '0' + 1;
-            if (wanted > o->arg_count) tile_error(e->t, o->at, "%s has %d operands", symbol->string, wanted);
+            if (wanted > o->arg_count)
+                tile_error(e->t, o->at, "%s takes %d operands", symbol->string, wanted);
             for (const char *c = strstr(formula, "tile_"); c; c = strstr(c + 1, "tile_"))
                 use(e, tile_strndup(e->t, c, strcspn(c, "(")));
             if (strstr(formula, "sf_")) use_special(e, o, SPECIAL_GAMMA);
             if (strstr(formula, "sb_")) use_special(e, o, SPECIAL_BESSEL);
             return fill(e, formula, o->results[0].type, args);
         }
-    tile_unsupported(e->t, o->at, "no function is called %s", symbol->string);
+    tile_unsupported(e->t, o->at, "unknown function %s", symbol->string);
 }

@@ -22,10 +22,9 @@ bool accept(parser *p, const char *text) {
 }
 
 _Noreturn void unexpected(parser *p, const char *wanted) {
-    if (p->tok.kind == TOKEN_END)
-        tile_error(p->t, p->tok.start, "the text ends where %s should stand", wanted);
-    tile_error(p->t, p->tok.start, "%s should stand here, not %.*s", wanted,
-               p->tok.size > 40 ? 40 : (int)p->tok.size, p->tok.start);
+    if (p->tok.kind == TOKEN_END) tile_error(p->t, p->tok.start, "expected %s, but the text ends", wanted);
+    tile_error(p->t, p->tok.start, "expected %s, got %.*s", wanted, p->tok.size > 40 ? 40 : (int)p->tok.size,
+               p->tok.start);
 }
 
 void expect(parser *p, const char *text) {
@@ -50,7 +49,8 @@ const char *take_name(parser *p, const char *wanted) {
 }
 
 static void enter(parser *p) {
-    if (++p->depth > MAX_DEPTH) tile_error(p->t, p->tok.start, "nested more than %d deep", MAX_DEPTH);
+    if (++p->depth > MAX_DEPTH)
+        tile_error(p->t, p->tok.start, "regions nested more than %d deep are not supported", MAX_DEPTH);
 }
 static void leave(parser *p) { p->depth--; }
 
@@ -59,7 +59,7 @@ int64_t parse_int(parser *p) {
     const char *at = p->tok.start;
     bool negative = accept(p, "-");
     token tok = take(p, TOKEN_INT, "a number");
-    if (tok.size > 20) tile_error(p->t, at, "this number has more than 64 bits");
+    if (tok.size > 20) tile_error(p->t, at, "this integer does not fit in 64 bits");
     uint64_t v = strtoull(tok.start, NULL, 0);
     return (int64_t)(negative ? 0 - v : v);
 }
@@ -112,8 +112,7 @@ static binding *find(parser *p, token name) {
 
 void define(parser *p, token name, value **values, int count) {
     binding *b = NEW(p->t, binding), **slot = &p->names[bucket(name.start, name.size)];
-    if (find(p, name))
-        tile_error(p->t, name.start, "%.*s is defined a second time", (int)name.size, name.start);
+    if (find(p, name)) tile_error(p->t, name.start, "redefinition of %.*s", (int)name.size, name.start);
     *b = (binding){name.start, name.size, values, count, *slot, p->newest};
     *slot = p->newest = b;
 }
@@ -127,7 +126,7 @@ static void forget(parser *p, binding *until) { /* at the end of a region, its n
 value *parse_value(parser *p) {
     token name = take(p, TOKEN_VALUE, "a value (%name)");
     binding *b = find(p, name);
-    if (!b) tile_error(p->t, name.start, "%.*s is not defined here", (int)name.size, name.start);
+    if (!b) tile_error(p->t, name.start, "%.*s is not defined", (int)name.size, name.start);
     long index = 0;
     if (p->tok.kind == TOKEN_HASH && p->tok.start == name.start + name.size) { /* "#1" directly after? */
         index = strtol(p->tok.start + 1, NULL, 10);
@@ -166,10 +165,10 @@ static void parse_dims(parser *p, type *want) {
         int64_t size = 0;
         while (*c >= '0' && *c <= '9' && size <= MAX_ELEMENTS) size = 10 * size + (*c++ - '0');
         if (c == start) break;
-        if (*c != 'x') tile_error(p->t, c, "'x' should follow a dimension");
+        if (*c != 'x') tile_error(p->t, c, "expected 'x' after a dimension");
         if (want->rank == MAX_RANK) tile_unsupported(p->t, start, "more than %d dimensions", MAX_RANK);
         if (size < 1 || size > MAX_ELEMENTS)
-            tile_error(p->t, start, "a dimension is 1 … %d elements long", MAX_ELEMENTS);
+            tile_error(p->t, start, "a dimension must have 1 to %d elements", MAX_ELEMENTS);
         want->shape[want->rank++] = (int32_t)size;
         c++;
     }
@@ -189,7 +188,8 @@ static type parse_pointee(parser *p) {
     const type *of = parse_type(p);
     if (of->is_tensor)
         tile_unsupported(p->t, at, "block pointers: run Triton's rewrite-tensor-pointer pass first");
-    if (of->is_pointer || of->is_descriptor) tile_unsupported(p->t, at, "pointers to pointers");
+    if (of->is_pointer || of->is_descriptor)
+        tile_unsupported(p->t, at, "pointers to pointers are not supported");
     if (accept(p, ",")) parse_int(p);
     expect(p, ">");
     return (type){.element = of->element, .is_pointer = true};
@@ -205,8 +205,7 @@ static type parse_block(parser *p) {
     parse_dims(p, &want);
     token name = take(p, TOKEN_NAME, "an element type");
     want.element = element_named(name);
-    if (!want.element)
-        tile_error(p->t, name.start, "no element type is called %.*s", (int)name.size, name.start);
+    if (!want.element) tile_error(p->t, name.start, "unknown element type %.*s", (int)name.size, name.start);
     if (wrapped) expect(p, ">");
     if (accept(p, ",")) parse_attr(p, "encoding");
     expect(p, ">");
@@ -227,7 +226,7 @@ const type *parse_type(parser *p) {
         parse_dims(p, &dims);
         const type *of = parse_type(p);
         if (of->is_tensor || of->is_descriptor)
-            tile_error(p->t, tok.start, "a tensor's elements are scalars");
+            tile_error(p->t, tok.start, "a tensor's elements must be scalars");
         dims.element = of->element;
         dims.is_pointer = of->is_pointer;
         if (accept(p, ",")) parse_attr(p, "encoding");
@@ -344,12 +343,12 @@ static double bits_to_double(uint64_t bits, element e) {
 static void type_number(parser *p, attr *a, const type *ty) {
     if (is_float(ty) && a->kind == ATTR_INT) {
         if (a->string[0] != '0' || a->string[1] != 'x')
-            tile_error(p->t, a->string, "an integer where the type is a float");
+            tile_error(p->t, a->string, "an integer constant for a float type");
         a->kind = ATTR_FLOAT;
         a->real = bits_to_double((uint64_t)a->integer, ty->element);
     }
     if (is_int(ty) && a->kind == ATTR_FLOAT)
-        tile_error(p->t, a->string, "a float where the type is an integer");
+        tile_error(p->t, a->string, "a float constant for an integer type");
     a->type = type_element(p->t, ty);
 }
 
@@ -380,15 +379,15 @@ static attr *parse_dense(parser *p) {
     a->kind = ATTR_DENSE;
     expect(p, "dense");
     expect(p, "<");
-    if (p->tok.kind == TOKEN_STRING) tile_unsupported(p->t, at, "a constant given by its bytes");
+    if (p->tok.kind == TOKEN_STRING) tile_unsupported(p->t, at, "constants given as bytes are not supported");
     int room = 0;
     parse_dense_list(p, a, &room);
     expect(p, ">");
     expect(p, ":");
     a->type = parse_type(p);
-    if (!a->type->is_tensor) tile_error(p->t, at, "dense<…> is a tensor");
+    if (!a->type->is_tensor) tile_error(p->t, at, "dense<…> needs a tensor type");
     if (a->count != 1 && a->count != a->type->count)
-        tile_error(p->t, at, "%d numbers for a tensor of %lld", a->count, (long long)a->type->count);
+        tile_error(p->t, at, "%d values for a tensor of %lld elements", a->count, (long long)a->type->count);
     for (int i = 0; i < a->count; i++) type_number(p, &a->list[i], a->type);
     return a;
 }
@@ -421,7 +420,7 @@ attr *parse_attr(parser *p, const char *name) {
         if (accept(p, ":")) {
             const type *ty = parse_type(p);
             if (ty->is_tensor || ty->is_pointer || ty->is_descriptor)
-                tile_error(p->t, a->string, "a number's type is a scalar");
+                tile_error(p->t, a->string, "the type of a number must be a scalar");
             type_number(p, a, ty);
         }
     } else if (is(p, "dense")) {
@@ -625,8 +624,7 @@ void parse_region(parser *p, region *r, const token *given, const type *const *t
             next(p);
             b = find_block(p, r, label);
             if (b->at)
-                tile_error(p->t, label.start, "block %.*s is defined a second time", (int)label.size,
-                           label.start);
+                tile_error(p->t, label.start, "redefinition of block %.*s", (int)label.size, label.start);
             b->at = label.start;
             parse_block_args(p, b);
             expect(p, ":");
@@ -637,7 +635,7 @@ void parse_region(parser *p, region *r, const token *given, const type *const *t
     }
     next(p);
     for (block *c = r->first; c; c = c->next)
-        if (!c->at) tile_error(p->t, at, "a block that is branched to is missing in this region");
+        if (!c->at) tile_error(p->t, at, "a branch target is missing in this region");
     /* blocks are numbered and kept in the order in which they stand: a label seen first in a branch moved up
      */
     if (r->block_count > 1) {

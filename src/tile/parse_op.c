@@ -19,7 +19,7 @@ void check_type(parser *p, const value *v, const type *ty, const char *at) {
     text have = {0}, said = {0};
     type_print(&have, v->type);
     type_print(&said, ty);
-    char *message = tile_format(p->t, "the value is of type %s, but %s is written",
+    char *message = tile_format(p->t, "the value has type %s, but the text says %s",
                                 have.data ? have.data : "?", said.data ? said.data : "?");
     text_free(&have);
     text_free(&said);
@@ -84,7 +84,7 @@ static void parse_compare(parser *p, draft *d) {
     const char *at = p->tok.start, *name = take_name(p, "a predicate");
     bool ints = d->o->code == OP_CMPI;
     int order = find_name(name, ints ? cmpi_names : cmpf_names, ints ? CMPI_COUNT : CMPF_COUNT);
-    if (order < 0) tile_error(p->t, at, "no predicate is called %s", name);
+    if (order < 0) tile_error(p->t, at, "unknown predicate %s", name);
     expect(p, ",");
     parse_same(p, d, 1);
     add_int(p, d->o, "predicate", order, I64);
@@ -194,7 +194,7 @@ static void parse_constant(parser *p, draft *d) {
     parse_attr_dict(p, d->o);
     attr *a = parse_attr(p, "value"), **last = &d->o->attrs;
     if (a->kind != ATTR_INT && a->kind != ATTR_FLOAT && a->kind != ATTR_DENSE)
-        tile_error(p->t, d->at, "a constant is a number or dense<…>");
+        tile_error(p->t, d->at, "a constant must be a number or dense<…>");
     if (!a->type) a->type = type_scalar(p->t, a->kind == ATTR_INT ? I64 : F64);
     while (*last) last = &(*last)->next;
     *last = a;
@@ -258,7 +258,7 @@ static void parse_atomic(parser *p, draft *d) {
     if (d->o->code == OP_ATOMIC_RMW) {
         const char *at = p->tok.start, *name = take_name(p, "an atomic operation");
         int order = find_name(name, rmw_names, RMW_COUNT);
-        if (order < 0) tile_error(p->t, at, "no atomic operation is called %s", name);
+        if (order < 0) tile_error(p->t, at, "unknown atomic operation %s", name);
         add_int(p, d->o, "atomic_rmw_op", order, I32);
         expect(p, ",");
     }
@@ -268,7 +268,7 @@ static void parse_atomic(parser *p, draft *d) {
     int sem = find_name(take_name(p, "a memory order"), sems, 5);
     expect(p, ",");
     int scope = find_name(take_name(p, "a scope"), scopes, 4);
-    if (sem < 1 || scope < 1) tile_error(p->t, at, "a memory order and a scope should stand here");
+    if (sem < 1 || scope < 1) tile_error(p->t, at, "expected a memory order and a scope");
     add_int(p, d->o, "sem", sem, I32);
     add_int(p, d->o, "scope", scope, I32);
     expect(p, ",");
@@ -344,7 +344,7 @@ static void parse_axis(parser *p, draft *d) {
     static const char *const axes[] = {"x", "y", "z"};
     const char *at = p->tok.start;
     int axis = find_name(take_name(p, "x, y or z"), axes, 3);
-    if (axis < 0) tile_error(p->t, at, "x, y or z should stand here");
+    if (axis < 0) tile_error(p->t, at, "expected x, y or z");
     add_int(p, d->o, "axis", axis, I32);
     parse_poison(p, d);
 }
@@ -412,7 +412,7 @@ static void parse_descriptor(parser *p, draft *d) {
         static const char *const kinds[] = {"", "add", "min", "max", "inc", "dec", "and", "or", "xor"};
         const char *at = p->tok.start;
         int kind = find_name(take_name(p, "a reduction"), kinds, 9);
-        if (kind < 1) tile_error(p->t, at, "no reduction is called so");
+        if (kind < 1) tile_error(p->t, at, "unknown reduction");
         add_int(p, d->o, "kind", kind, I32);
         expect(p, ",");
     }
@@ -492,7 +492,7 @@ static void parse_func(parser *p, draft *d) {
     }
     d->result_count = 0;
     if (accept(p, "attributes")) parse_attr_dict(p, d->o);
-    if (!is(p, "{")) tile_error(p->t, d->at, "a function without a body");
+    if (!is(p, "{")) tile_error(p->t, d->at, "a function has no body");
     parse_region(p, &d->o->regions[0], names, types, count);
 }
 
@@ -692,7 +692,7 @@ static void parse_form(parser *p, draft *d) {
     case FORM_WHILE: parse_while(p, d); break;
     case FORM_CONDITION: parse_condition(p, d); break;
     case FORM_BRANCH: parse_branch(p, d); break;
-    default: tile_error(p->t, d->at, "%s is written in quotes", op_table[d->o->code].name);
+    default: tile_error(p->t, d->at, "%s must be written in quotes", op_table[d->o->code].name);
     }
 }
 
@@ -719,7 +719,8 @@ static void parse_result_names(parser *p, result_names *r) {
         r->names[r->groups] = take(p, TOKEN_VALUE, "a result (%name)");
         int64_t n = 1;
         if (accept(p, ":")) n = parse_int(p);
-        if (n < 1 || n > MAX_OPERANDS) tile_error(p->t, p->tok.start, "1 … %d results", MAX_OPERANDS);
+        if (n < 1 || n > MAX_OPERANDS)
+            tile_error(p->t, p->tok.start, "expected 1 to %d results", MAX_OPERANDS);
         r->counts[r->groups++] = (int)n;
         r->total += (int)n;
     } while (accept(p, ","));
@@ -738,7 +739,7 @@ op *parse_op(parser *p) {
     if (!generic && name.kind != TOKEN_NAME) unexpected(p, "an operation");
     op_code code = generic ? op_named(p, name.start + 1, name.size - 2) : op_named(p, name.start, name.size);
     if (code == OP_COUNT)
-        tile_unsupported(p->t, name.start, "no operation is called %.*s", (int)name.size, name.start);
+        tile_unsupported(p->t, name.start, "unknown operation %.*s", (int)name.size, name.start);
     next(p);
     d->at = name.start;
     d->o = op_new(p->t, code, name.start, 0, 0, generic ? 0 : region_count(code));

@@ -35,7 +35,7 @@ xpu_status xpu_tile_target_find(const char *name, xpu_tile_target *target) {
         *target = targets[i];
         return XPU_SUCCESS;
     }
-    xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "no target is called \"%s\"; there are", name);
+    xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "unknown target \"%s\"; known targets:", name);
     for (int i = 0; i < TARGETS; i++) xpu_fail_add("%s %s", i ? "," : "", targets[i].name);
     return XPU_ERROR_INVALID_ARGUMENT;
 }
@@ -124,7 +124,7 @@ static xpu_status read_fields(const char *text, const field *fields, int count, 
         bool is_number = name + 1 < size && *digits >= '0' && *digits <= '9' && size - name < 20;
         unsigned long long value = is_number ? strtoull(digits, &end, 10) : 0;
         if (which == count || end != text + size || !set(to, &fields[which], value))
-            return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "\"%.*s\" is no field with a number that it can have",
+            return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "\"%.*s\" is not a known field with a valid value",
                             (int)(size < 100 ? size : 100), text);
         *seen |= (uint64_t)1 << which;
         text += size;
@@ -136,7 +136,7 @@ xpu_status tile_read_options(const char *text, xpu_tile_options *options) {
     uint64_t seen;
     XPU_TRY(read_fields(text ? text : "", option_fields, OPTION_FIELDS, options, &seen));
     if ((unsigned)options->dump_after < XPU_TILE_STAGES) return XPU_SUCCESS;
-    return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "there is no stage %d", (int)options->dump_after);
+    return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "unknown compiler stage %d", (int)options->dump_after);
 }
 
 xpu_status xpu_tile_target_read(const char *text, xpu_tile_target *target) {
@@ -144,30 +144,33 @@ xpu_status xpu_tile_target_read(const char *text, xpu_tile_target *target) {
     xpu_tile_target t = {0};
     size_t size = strcspn(text, " ");
     if (!text[size]) return xpu_tile_target_find(text, target);
-    XPU_REJECT_IF(!size || size >= sizeof t.name, "a target's name has 1 to %zu bytes", sizeof t.name - 1);
+    XPU_REJECT_IF(!size || size >= sizeof t.name, "a target's name must have 1 to %zu bytes",
+                  sizeof t.name - 1);
     memcpy(t.name, text, size);
     uint64_t seen;
     XPU_TRY(read_fields(text + size, target_fields, TARGET_FIELDS, &t, &seen));
     for (int i = 0; i < TARGET_FIELDS; i++)
-        XPU_REJECT_IF(!(seen >> i & 1), "no \"%s\" in the target \"%.200s\"", target_fields[i].name, text);
-    XPU_REJECT_IF(t.lanes != 16 && t.lanes != 32, "lanes=%d; 16 and 32 are possible", t.lanes);
-    XPU_REJECT_IF(t.max_lanes < t.lanes, "max_lanes=%d; a subgroup has %d", t.max_lanes, t.lanes);
+        XPU_REJECT_IF(!(seen >> i & 1), "field \"%s\" is missing in the target \"%.200s\"",
+                      target_fields[i].name, text);
+    XPU_REJECT_IF(t.lanes != 16 && t.lanes != 32, "lanes=%d: must be 16 or 32", t.lanes);
+    XPU_REJECT_IF(t.max_lanes < t.lanes, "max_lanes=%d: must be at least the subgroup size %d", t.max_lanes,
+                  t.lanes);
     XPU_REJECT_IF(t.matrix_lanes && t.matrix_lanes != 8 && t.matrix_lanes != 16 && t.matrix_lanes != 32,
-                  "matrix_lanes=%d; 0, 8, 16 and 32 are possible", t.matrix_lanes);
+                  "matrix_lanes=%d: must be 0, 8, 16 or 32", t.matrix_lanes);
     XPU_REJECT_IF(t.matrix_lanes == 32 && (!t.has_ptx_bf16 || t.lanes != 32),
-                  "matrix_lanes=32 without inline PTX and warps of 32");
+                  "matrix_lanes=32 needs inline PTX and warps of 32");
     *target = t;
     return XPU_SUCCESS;
 }
 
 xpu_status xpu_tile_target_write(const xpu_tile_target *target, char *text, size_t size) {
     XPU_REJECT_IF(!target || !text, "NULL");
-    XPU_REJECT_IF(!target->name[0] || strchr(target->name, ' '), "the target's name is no word");
+    XPU_REJECT_IF(!target->name[0] || strchr(target->name, ' '), "the target's name must be one word");
     size_t used = (size_t)snprintf(text, size, "%s", target->name);
     for (int i = 0; i < TARGET_FIELDS && used < size; i++)
         used += (size_t)snprintf(text + used, size - used, " %s=%llu", target_fields[i].name,
                                  get(target, &target_fields[i]));
-    XPU_REJECT_IF(used >= size, "%zu bytes are too few", size);
+    XPU_REJECT_IF(used >= size, "the buffer of %zu bytes is too small", size);
     return XPU_SUCCESS;
 }
 

@@ -51,16 +51,17 @@ static void verify_compare(tile *t, const op *o) {
     want_type(t, o, arg_type(o, 1), arg_type(o, 0), "the second operand");
     want_type(t, o, result_type(o, 0), bits_like(t, arg_type(o, 0)), "the result");
     bool ints = o->code == OP_CMPI;
-    want(t, o, ints ? is_int(arg_type(o, 0)) : is_float(arg_type(o, 0)), "the operands' type doesn't fit");
+    want(t, o, ints ? is_int(arg_type(o, 0)) : is_float(arg_type(o, 0)), "the operands have the wrong type");
     int64_t order = op_attr_int(o, "predicate", -1);
-    want(t, o, order >= 0 && order < (ints ? CMPI_COUNT : CMPF_COUNT), "no such predicate");
+    want(t, o, order >= 0 && order < (ints ? CMPI_COUNT : CMPF_COUNT), "unknown predicate");
 }
 
 static void verify_select(tile *t, const op *o) {
     want_counts(t, o, 3, 1);
     const type *c = arg_type(o, 0);
-    want(t, o, is_int(c) && c->element == I1, "the condition is no i1");
-    want(t, o, !c->is_tensor || same_shape(c, result_type(o, 0)), "the condition's shape differs");
+    want(t, o, is_int(c) && c->element == I1, "the condition must be i1");
+    want(t, o, !c->is_tensor || same_shape(c, result_type(o, 0)),
+         "the condition and the result have different shapes");
     want_type(t, o, arg_type(o, 1), result_type(o, 0), "the second operand");
     want_type(t, o, arg_type(o, 2), result_type(o, 0), "the third operand");
 }
@@ -85,7 +86,7 @@ static void verify_cast(tile *t, const op *o) {
     case OP_FPTOUI: ok = is_float(from) && is_int(to); break;
     default: break;
     }
-    want(t, o, ok, "these types can't be converted so");
+    want(t, o, ok, "this conversion is not defined between these types");
 }
 
 static void verify_bitcast(tile *t, const op *o) {
@@ -94,7 +95,7 @@ static void verify_bitcast(tile *t, const op *o) {
     want(t, o, same_shape(from, to), "the shapes differ");
     int a = from->is_pointer ? 64 : element_bits(from->element),
         b = to->is_pointer ? 64 : element_bits(to->element);
-    want(t, o, a == b, "the elements' sizes differ");
+    want(t, o, a == b, "the element sizes differ");
     want(t, o, !from->is_descriptor && !to->is_descriptor, "descriptors can't be cast");
 }
 
@@ -112,27 +113,29 @@ static void verify_constant(tile *t, const op *o) {
     const attr *a = op_attr(o, "value");
     want(t, o, a && (a->kind == ATTR_INT || a->kind == ATTR_FLOAT || a->kind == ATTR_DENSE), "no value");
     want_type(t, o, result_type(o, 0), a->type, "the result");
-    want(t, o, !a->type->is_pointer, "pointers are no constants");
+    want(t, o, !a->type->is_pointer, "a constant can't be a pointer");
 }
 
 static void verify_range(tile *t, const op *o) {
     want_counts(t, o, 0, 1);
     const type *ty = result_type(o, 0);
     int64_t start = op_attr_int(o, "start", 0), end = op_attr_int(o, "end", 0);
-    want(t, o, ty->is_tensor && ty->rank == 1 && is_int(ty), "the result is no vector of integers");
-    want(t, o, end - start == ty->shape[0], "end - start is not the length");
-    want(t, o, start >= INT32_MIN && end <= INT32_MAX, "start or end is no 32-bit number");
+    want(t, o, ty->is_tensor && ty->rank == 1 && is_int(ty), "the result must be a 1D tensor of integers");
+    want(t, o, end - start == ty->shape[0], "end - start must be the length of the result");
+    want(t, o, start >= INT32_MIN && end <= INT32_MAX, "start and end must fit in 32 bits");
 }
 
 static void verify_splat(tile *t, const op *o) {
     want_counts(t, o, 1, 1);
-    want(t, o, !arg_type(o, 0)->is_tensor && result_type(o, 0)->is_tensor, "a scalar becomes a tensor");
+    want(t, o, !arg_type(o, 0)->is_tensor && result_type(o, 0)->is_tensor,
+         "the operand must be a scalar and the result a tensor");
     want_type(t, o, type_element(t, result_type(o, 0)), arg_type(o, 0), "the element");
 }
 
 static void verify_unsplat(tile *t, const op *o) {
     want_counts(t, o, 1, 1);
-    want(t, o, arg_type(o, 0)->is_tensor && arg_type(o, 0)->count == 1, "the operand has one element");
+    want(t, o, arg_type(o, 0)->is_tensor && arg_type(o, 0)->count == 1,
+         "the operand must be a tensor with one element");
 }
 
 static bool same_element(const type *a, const type *b) {
@@ -143,9 +146,10 @@ static void verify_broadcast(tile *t, const op *o) {
     want_counts(t, o, 1, 1);
     const type *from = arg_type(o, 0), *to = result_type(o, 0);
     want(t, o, from->is_tensor && to->is_tensor && from->rank == to->rank && same_element(from, to),
-         "operand and result differ in more than their lengths");
+         "operand and result must have the same rank and element type");
     for (int i = 0; i < to->rank; i++)
-        want(t, o, from->shape[i] == to->shape[i] || from->shape[i] == 1, "only dimensions of length 1 grow");
+        want(t, o, from->shape[i] == to->shape[i] || from->shape[i] == 1,
+             "only dimensions of length 1 can be broadcast");
 }
 
 static void verify_expand_dims(tile *t, const op *o) {
@@ -155,14 +159,14 @@ static void verify_expand_dims(tile *t, const op *o) {
     bool ok = from->is_tensor && to->is_tensor && to->rank == from->rank + 1 && same_element(from, to) &&
               axis >= 0 && axis < to->rank && to->shape[axis] == 1;
     for (int i = 0; ok && i < from->rank; i++) ok = from->shape[i] == to->shape[i < axis ? i : i + 1];
-    want(t, o, ok, "the result is not the operand with a dimension of length 1 at `axis`");
+    want(t, o, ok, "the result must be the operand with a dimension of length 1 inserted at `axis`");
 }
 
 static void verify_reshape(tile *t, const op *o) {
     want_counts(t, o, 1, 1);
     const type *from = arg_type(o, 0), *to = result_type(o, 0);
     want(t, o, from->is_tensor && to->is_tensor && from->count == to->count && same_element(from, to),
-         "operand and result differ in type or number of elements");
+         "operand and result must have the same element type and number of elements");
 }
 
 static void verify_trans(tile *t, const op *o) {
@@ -170,17 +174,18 @@ static void verify_trans(tile *t, const op *o) {
     const type *from = arg_type(o, 0), *to = result_type(o, 0);
     const attr *order = op_attr(o, "order");
     want(t, o, from->is_tensor && from->rank == to->rank && same_element(from, to),
-         "operand and result differ");
+         "operand and result must have the same rank and element type");
     want(t, o, order && order->kind == ATTR_ARRAY && order->count == from->rank,
-         "`order` names each dimension once");
+         "`order` must contain each dimension once");
     unsigned seen = 0;
     for (int i = 0; i < to->rank; i++) {
         int64_t from_dim = order->list[i].integer;
-        want(t, o, from_dim >= 0 && from_dim < to->rank, "`order` names each dimension once");
-        want(t, o, to->shape[i] == from->shape[from_dim], "the result's shape is not the permuted one");
+        want(t, o, from_dim >= 0 && from_dim < to->rank, "`order` must contain each dimension once");
+        want(t, o, to->shape[i] == from->shape[from_dim],
+             "the result's shape must be the permuted shape of the operand");
         seen |= 1u << from_dim;
     }
-    want(t, o, seen == (1u << to->rank) - 1, "`order` names each dimension once");
+    want(t, o, seen == (1u << to->rank) - 1, "`order` must contain each dimension once");
 }
 
 static void verify_join(tile *t, const op *o) {
@@ -192,7 +197,7 @@ static void verify_join(tile *t, const op *o) {
     bool ok = whole->is_tensor && whole->rank == part->rank + 1 && same_element(whole, part) &&
               whole->rank > 0 && whole->shape[whole->rank - 1] == 2 && whole->count == 2 * part->count;
     for (int i = 0; ok && i < part->rank; i++) ok = whole->shape[i] == part->shape[i];
-    want(t, o, ok, "the whole is the parts with a last dimension of 2");
+    want(t, o, ok, "the joined tensor must have the parts' shape with a last dimension of 2");
 }
 
 static void verify_cat(tile *t, const op *o) {
@@ -201,7 +206,7 @@ static void verify_cat(tile *t, const op *o) {
     const type *from = arg_type(o, 0), *to = result_type(o, 0);
     bool ok = from->is_tensor && from->rank >= 1 && to->rank == from->rank && same_element(from, to) &&
               to->count == 2 * from->count && to->shape[0] == 2 * from->shape[0];
-    want(t, o, ok, "the result is twice as long as an operand in the first dimension");
+    want(t, o, ok, "the result must be twice as long as an operand in the first dimension");
 }
 
 static void verify_gather(tile *t, const op *o) {
@@ -209,8 +214,8 @@ static void verify_gather(tile *t, const op *o) {
     const type *from = arg_type(o, 0), *index = arg_type(o, 1), *to = result_type(o, 0);
     int64_t axis = op_attr_int(o, "axis", -1);
     want(t, o, from->is_tensor && is_int(index) && same_shape(index, to) && same_element(from, to),
-         "the types don't fit");
-    want(t, o, from->rank == to->rank && axis >= 0 && axis < to->rank, "`axis` is no dimension");
+         "the operands and the result have incompatible types");
+    want(t, o, from->rank == to->rank && axis >= 0 && axis < to->rank, "`axis` is out of range");
     for (int i = 0; i < to->rank; i++)
         want(t, o, i == axis || from->shape[i] == to->shape[i], "the shapes differ outside `axis`");
 }
@@ -220,14 +225,14 @@ static void verify_histogram(tile *t, const op *o) {
     const type *from = arg_type(o, 0), *to = result_type(o, 0);
     want(t, o,
          from->is_tensor && from->rank == 1 && is_int(from) && to->is_tensor && to->rank == 1 && is_int(to),
-         "vectors of integers");
+         "expected 1D tensors of integers");
     if (o->arg_count == 2) want_type(t, o, arg_type(o, 1), bits_like(t, from), "the mask");
 }
 
 static void verify_addptr(tile *t, const op *o) {
     want_counts(t, o, 2, 1);
     want_type(t, o, result_type(o, 0), arg_type(o, 0), "the result");
-    want(t, o, arg_type(o, 0)->is_pointer && is_int(arg_type(o, 1)), "a pointer and an integer");
+    want(t, o, arg_type(o, 0)->is_pointer && is_int(arg_type(o, 1)), "expected a pointer and an integer");
     want(t, o, same_shape(arg_type(o, 0), arg_type(o, 1)), "the shapes differ");
 }
 
@@ -238,8 +243,9 @@ static const type *pointee(tile *t, const type *ty) {
 }
 
 static void verify_load(tile *t, const op *o) {
-    want(t, o, o->arg_count >= 1 && o->arg_count <= 3 && o->result_count == 1, "1 … 3 operands, one result");
-    want(t, o, arg_type(o, 0)->is_pointer, "the first operand is no pointer");
+    want(t, o, o->arg_count >= 1 && o->arg_count <= 3 && o->result_count == 1,
+         "expected 1 to 3 operands and one result");
+    want(t, o, arg_type(o, 0)->is_pointer, "the first operand must be a pointer");
     const type *ty = pointee(t, arg_type(o, 0));
     want_type(t, o, result_type(o, 0), ty, "the result");
     if (o->arg_count > 1) want_type(t, o, arg_type(o, 1), bits_like(t, ty), "the mask");
@@ -247,16 +253,18 @@ static void verify_load(tile *t, const op *o) {
 }
 
 static void verify_store(tile *t, const op *o) {
-    want(t, o, o->arg_count >= 2 && o->arg_count <= 3 && o->result_count == 0, "2 or 3 operands, no result");
-    want(t, o, arg_type(o, 0)->is_pointer, "the first operand is no pointer");
+    want(t, o, o->arg_count >= 2 && o->arg_count <= 3 && o->result_count == 0,
+         "expected 2 or 3 operands and no result");
+    want(t, o, arg_type(o, 0)->is_pointer, "the first operand must be a pointer");
     const type *ty = pointee(t, arg_type(o, 0));
     want_type(t, o, arg_type(o, 1), ty, "the stored value");
     if (o->arg_count > 2) want_type(t, o, arg_type(o, 2), bits_like(t, ty), "the mask");
 }
 
 static void verify_atomic(tile *t, const op *o) {
-    want(t, o, o->result_count == 1 && o->arg_count >= 2 && o->arg_count <= 3, "2 or 3 operands, one result");
-    want(t, o, arg_type(o, 0)->is_pointer, "the first operand is no pointer");
+    want(t, o, o->result_count == 1 && o->arg_count >= 2 && o->arg_count <= 3,
+         "expected 2 or 3 operands and one result");
+    want(t, o, arg_type(o, 0)->is_pointer, "the first operand must be a pointer");
     const type *ty = pointee(t, arg_type(o, 0));
     want_type(t, o, arg_type(o, 1), ty, "the value");
     want_type(t, o, result_type(o, 0), ty, "the result");
@@ -267,8 +275,9 @@ static void verify_atomic(tile *t, const op *o) {
     }
     if (o->arg_count > 2) want_type(t, o, arg_type(o, 2), bits_like(t, ty), "the mask");
     int64_t order = op_attr_int(o, "atomic_rmw_op", 0);
-    want(t, o, order > RMW_NONE && order < RMW_COUNT, "no such operation");
-    want(t, o, order == RMW_XCHG || (order == RMW_FADD ? is_float(ty) : is_int(ty)), "the type doesn't fit");
+    want(t, o, order > RMW_NONE && order < RMW_COUNT, "unknown atomic operation");
+    want(t, o, order == RMW_XCHG || (order == RMW_FADD ? is_float(ty) : is_int(ty)),
+         "the atomic operation is not defined for this type");
 }
 
 static void verify_dot(tile *t, const op *o) {
@@ -277,50 +286,55 @@ static void verify_dot(tile *t, const op *o) {
     want_type(t, o, result_type(o, 0), c, "the result");
     int r = c->rank;
     want(t, o, a->is_tensor && b->is_tensor && (r == 2 || r == 3) && a->rank == r && b->rank == r,
-         "2 or 3 dimensions");
+         "the operands must have 2 or 3 dimensions");
     want(t, o,
          a->shape[r - 1] == b->shape[r - 2] && c->shape[r - 2] == a->shape[r - 2] &&
              c->shape[r - 1] == b->shape[r - 1],
-         "the shapes are not M×K, K×N, M×N");
-    want(t, o, r == 2 || (a->shape[0] == b->shape[0] && a->shape[0] == c->shape[0]), "the batches differ");
+         "the shapes must be M×K, K×N and M×N");
+    want(t, o, r == 2 || (a->shape[0] == b->shape[0] && a->shape[0] == c->shape[0]),
+         "the batch sizes differ");
     want(t, o, is_int(a) == is_int(c) && is_int(b) == is_int(c) && (is_int(c) || is_float(c)),
-         "integers and floats don't mix");
+         "integers and floats can't be mixed");
 }
 
 static void verify_dot_scaled(tile *t, const op *o) {
     int64_t left = op_attr_int(o, "has_lhs_scale", o->arg_count > 3),
             right = op_attr_int(o, "has_rhs_scale", o->arg_count > 4);
-    want(t, o, (left == 0 || left == 1) && (right == 0 || right == 1), "one matrix of scales each, or none");
+    want(t, o, (left == 0 || left == 1) && (right == 0 || right == 1),
+         "expected at most one matrix of scales per operand");
     want_counts(t, o, (int)(3 + left + right), 1);
     want_type(t, o, result_type(o, 0), arg_type(o, 2), "the result");
     for (int i = 0; i < 3; i++)
         want(t, o, arg_type(o, i)->is_tensor && arg_type(o, i)->rank == 2, "matrices");
     for (int i = 3; i < o->arg_count; i++)
-        want(t, o, is_int(arg_type(o, i)) && arg_type(o, i)->rank == 2, "scales are a matrix of integers");
+        want(t, o, is_int(arg_type(o, i)) && arg_type(o, i)->rank == 2,
+             "the scales must be a matrix of integers");
     const type *a = arg_type(o, 0), *b = arg_type(o, 1), *c = arg_type(o, 2);
     int ka = a->shape[1], kb = b->shape[0]; /* either may be packed, two elements per byte */
     want(t, o,
          c->shape[0] == a->shape[0] && c->shape[1] == b->shape[1] &&
              (ka == kb || ka == 2 * kb || kb == 2 * ka),
-         "the shapes are not M×K, K×N, M×N");
+         "the shapes must be M×K, K×N and M×N");
 }
 
 static void verify_axis(tile *t, const op *o) {
     want_counts(t, o, 0, 1);
     int64_t axis = op_attr_int(o, "axis", -1);
-    want(t, o, axis >= 0 && axis < 3, "the axis is x, y or z");
+    want(t, o, axis >= 0 && axis < 3, "the axis must be x, y or z");
     want_type(t, o, result_type(o, 0), type_scalar(t, I32), "the result");
 }
 
 /* reduce, scan: the region takes 2n scalars and yields n */
 static void verify_combine(tile *t, const op *o) {
     int n = o->arg_count;
-    want(t, o, n >= 1 && o->result_count == n && o->region_count == 1, "n operands, n results, one region");
+    want(t, o, n >= 1 && o->result_count == n && o->region_count == 1,
+         "expected n operands, n results and one region");
     const type *shape = arg_type(o, 0);
     int64_t axis = op_attr_int(o, "axis", -1);
-    want(t, o, shape->is_tensor && axis >= 0 && axis < shape->rank, "`axis` is no dimension");
+    want(t, o, shape->is_tensor && axis >= 0 && axis < shape->rank, "`axis` is out of range");
     const region *r = &o->regions[0];
-    want(t, o, r->block_count == 1 && r->first->arg_count == 2 * n, "the region combines 2n scalars");
+    want(t, o, r->block_count == 1 && r->first->arg_count == 2 * n,
+         "the region must take 2n scalars for n operands");
     type reduced = {.is_tensor = shape->rank > 1, .rank = shape->rank - 1};
     for (int i = 0, k = 0; i < shape->rank; i++)
         if (i != axis) reduced.shape[k++] = shape->shape[i];
@@ -332,22 +346,22 @@ static void verify_combine(tile *t, const op *o) {
         const type *result = o->code == OP_SCAN ? arg_type(o, i) : type_with(t, type_make(t, reduced), e);
         want_type(t, o, result_type(o, i), result, "a result");
         const op *last = r->first->last;
-        want(t, o, last && last->arg_count == n, "the region gives n values");
+        want(t, o, last && last->arg_count == n, "the region must return n values");
         want_type(t, o, last->args[i]->type, e, "a value of the region");
     }
 }
 
 static void verify_map(tile *t, const op *o) {
     verify_elementwise(t, o);
-    want(t, o, op_attr_int(o, "pack", 1) == 1, "only pack = 1");
+    want(t, o, op_attr_int(o, "pack", 1) == 1, "only pack = 1 is supported");
     want(t, o, o->region_count == 1 && o->regions[0].first->arg_count == o->arg_count,
-         "a region over the elements");
+         "expected one region with an argument per operand");
     for (int i = 0; i < o->arg_count; i++)
         want_type(t, o, o->regions[0].first->args[i]->type, type_element(t, arg_type(o, i)),
                   "an argument of the region");
     for (const block *b = o->regions[0].first; b; b = b->next) {
         if (!b->last || b->last->code != OP_MAP_RETURN) continue;
-        want(t, o, b->last->arg_count == o->result_count, "the region gives a value for each result");
+        want(t, o, b->last->arg_count == o->result_count, "the region must return a value per result");
         for (int i = 0; i < o->result_count; i++)
             want_type(t, o, b->last->args[i]->type, type_element(t, result_type(o, i)),
                       "a value of the region");
@@ -361,7 +375,7 @@ static void want_values(tile *t, const op *o, value *const *values, int count, v
 }
 
 static void want_results(tile *t, const op *o, const op *last, int skip) {
-    want(t, o, last->arg_count - skip == o->result_count, "a region gives another number of values");
+    want(t, o, last->arg_count - skip == o->result_count, "the region must yield a value per result");
     for (int i = 0; i < o->result_count; i++)
         want_type(t, o, last->args[i + skip]->type, result_type(o, i), "a value of a region");
 }
@@ -369,12 +383,12 @@ static void want_results(tile *t, const op *o, const op *last, int skip) {
 static void verify_for(tile *t, const op *o) {
     int n = o->arg_count - 3;
     want(t, o, n >= 0 && o->result_count == n && o->region_count == 1,
-         "3 bounds and n values give n results");
+         "expected 3 bounds, n initial values and n results");
     const block *b = o->regions[0].first;
     want(t, o, o->regions[0].block_count == 1 && b->arg_count == n + 1,
-         "the body takes the index and n values");
+         "the body must take the index and n values");
     for (int i = 0; i < 3; i++) want_type(t, o, arg_type(o, i), b->args[0]->type, "a bound");
-    want(t, o, is_int(b->args[0]->type) && !b->args[0]->type->is_tensor, "the index is no integer");
+    want(t, o, is_int(b->args[0]->type) && !b->args[0]->type->is_tensor, "the index must be an integer");
     want_values(t, o, o->args + 3, n, b->args + 1, n, "the body's arguments");
     want_results(t, o, b->last, 0);
     for (int i = 0; i < n; i++) want_type(t, o, result_type(o, i), b->args[i + 1]->type, "a result");
@@ -382,12 +396,12 @@ static void verify_for(tile *t, const op *o) {
 
 static void verify_if(tile *t, const op *o) {
     want(t, o, o->arg_count == 1 && (o->region_count == 1 || o->region_count == 2),
-         "a condition, one or two regions");
+         "expected a condition and one or two regions");
     want_type(t, o, arg_type(o, 0), type_scalar(t, I1), "the condition");
-    want(t, o, o->region_count == 2 || !o->result_count, "results need an else");
+    want(t, o, o->region_count == 2 || !o->result_count, "an scf.if with results needs an else region");
     for (int i = 0; i < o->region_count; i++) {
         want(t, o, o->regions[i].block_count == 1 && !o->regions[i].first->arg_count,
-             "a region is one block");
+             "a region must be one block without arguments");
         want_results(t, o, o->regions[i].first->last, 0);
     }
 }
@@ -397,50 +411,53 @@ static void verify_while(tile *t, const op *o) {
          "two regions");
     const block *before = o->regions[0].first, *after = o->regions[1].first;
     want_values(t, o, before->args, before->arg_count, o->args, o->arg_count, "the first region's arguments");
-    want(t, o, before->last->code == OP_CONDITION, "the first region ends with scf.condition");
+    want(t, o, before->last->code == OP_CONDITION, "the first region must end with scf.condition");
     want_results(t, o, before->last, 1);
     want_type(t, o, arg_type(before->last, 0), type_scalar(t, I1), "the condition");
     want(t, o, after->arg_count == o->result_count, "the second region's arguments");
     for (int i = 0; i < o->result_count; i++)
         want_type(t, o, after->args[i]->type, result_type(o, i), "the second region's argument");
-    want(t, o, after->last->code == OP_YIELD, "the second region ends with scf.yield");
+    want(t, o, after->last->code == OP_YIELD, "the second region must end with scf.yield");
     want_values(t, o, after->last->args, after->last->arg_count, o->args, o->arg_count,
                 "the second region's values");
 }
 
 static void verify_make_descriptor(tile *t, const op *o) {
     const type *d = o->result_count == 1 ? result_type(o, 0) : NULL;
-    want(t, o, d && d->is_descriptor && o->arg_count == 1 + 2 * d->rank, "a pointer, a shape and strides");
-    want(t, o, arg_type(o, 0)->is_pointer && !arg_type(o, 0)->is_tensor, "the base is no pointer");
+    want(t, o, d && d->is_descriptor && o->arg_count == 1 + 2 * d->rank,
+         "expected a pointer, a shape and strides");
+    want(t, o, arg_type(o, 0)->is_pointer && !arg_type(o, 0)->is_tensor, "the base must be a pointer");
     for (int i = 1; i < o->arg_count; i++)
-        want(t, o, is_int(arg_type(o, i)) && !arg_type(o, i)->is_tensor, "shape and strides are integers");
+        want(t, o, is_int(arg_type(o, i)) && !arg_type(o, i)->is_tensor,
+             "shape and strides must be integers");
 }
 
 static void verify_descriptor(tile *t, const op *o) {
     const type *d = o->arg_count ? arg_type(o, 0) : NULL;
-    want(t, o, d && d->is_descriptor, "the first operand is no descriptor");
+    want(t, o, d && d->is_descriptor, "the first operand must be a descriptor");
     bool loads = o->code == OP_DESCRIPTOR_LOAD || o->code == OP_DESCRIPTOR_GATHER;
     bool indexed = o->code == OP_DESCRIPTOR_GATHER || o->code == OP_DESCRIPTOR_SCATTER;
     want_counts(t, o, 1 + (indexed ? 2 : d->rank) + !loads, loads);
     const type *block = loads ? result_type(o, 0) : arg_type(o, o->arg_count - 1);
-    want(t, o, block->is_tensor && block->element == d->element, "the block's elements are others");
-    want(t, o, indexed || block->count == d->count, "the block's size is another");
+    want(t, o, block->is_tensor && block->element == d->element,
+         "the block and the descriptor have different element types");
+    want(t, o, indexed || block->count == d->count, "the block and the descriptor have different sizes");
     for (int i = 1; i < (indexed ? 3 : 1 + d->rank); i++) {
         const type *at = arg_type(o, i);
         bool rows = indexed && i == 1;
         want(t, o, is_int(at) && at->is_tensor == rows && (!rows || at->rank == 1),
-             "the place is no integer");
+             "the offsets must be integers");
     }
     want(t, o,
          !indexed || (d->rank == 2 && block->rank == 2 && block->shape[0] == arg_type(o, 1)->shape[0] &&
                       block->shape[1] == d->shape[1]),
-         "the block has other rows than are asked for");
+         "the block's rows don't match the row indices");
 }
 
 static void verify_types(tile *t, const op *o, const type *ty) {
     for (int i = 0; i < ty->rank; i++)
         if (ty->shape[i] & (ty->shape[i] - 1))
-            tile_error(t, o->at, "%s: a block of %d elements: lengths are powers of two", name_of(o),
+            tile_error(t, o->at, "%s: a block of %d elements: lengths must be powers of two", name_of(o),
                        ty->shape[i]);
 }
 
@@ -489,10 +506,10 @@ static void verify_op(tile *t, const op *o) {
     case KIND_NONE:
         for (int i = 1; o->code == OP_PRINT && i < o->arg_count; i++)
             if (!same_shape(arg_type(o, 0), arg_type(o, i)))
-                tile_unsupported(t, o->at, "values of different shapes printed at once");
+                tile_unsupported(t, o->at, "printing values of different shapes at once is not supported");
         if (o->code != OP_ASSERT && o->code != OP_ASSUME) break;
         want_counts(t, o, 1, 0);
-        want(t, o, is_int(arg_type(o, 0)), "the condition is no integer");
+        want(t, o, is_int(arg_type(o, 0)), "the condition must be an integer");
         break;
     default: break;
     }
@@ -518,20 +535,21 @@ static bool may_end(op_code parent, op_code end, int which) {
 static void verify_targets(tile *t, const op *o) {
     int used = o->code == OP_COND_BR;
     if (o->code != OP_BR && o->code != OP_COND_BR) {
-        want(t, o, !o->target_count, "only branches name blocks");
+        want(t, o, !o->target_count, "only branches can have successor blocks");
         return;
     }
-    want(t, o, o->target_count == 1 + used && o->arg_count >= used, "a branch names its blocks");
+    want(t, o, o->target_count == 1 + used && o->arg_count >= used,
+         "a branch has the wrong number of successor blocks");
     if (used) want_type(t, o, arg_type(o, 0), type_scalar(t, I1), "the condition");
     for (int i = 0; i < o->target_count; used += o->target_args[i++]) {
         const block *b = o->targets[i];
-        want(t, o, b != b->owner->first, "nothing branches to a region's first block");
+        want(t, o, b != b->owner->first, "a branch can't target a region's first block");
         want(t, o, o->target_args[i] == b->arg_count && used + b->arg_count <= o->arg_count,
-             "the block takes another number of values");
+             "the branch passes the wrong number of values to the block");
         for (int k = 0; k < b->arg_count; k++)
             want_type(t, o, arg_type(o, used + k), b->args[k]->type, "a block's argument");
     }
-    want(t, o, used == o->arg_count, "more operands than the blocks take");
+    want(t, o, used == o->arg_count, "more operands than the successor blocks take");
 }
 
 static void number_blocks(block *b, int *order) { /* depth first: reverse post-order, counted from the end */
@@ -585,7 +603,7 @@ static void verify_dominance(tile *t, const op *o) {
         const block *home = o->args[i]->def ? o->args[i]->def->owner : o->args[i]->owner, *b = o->owner;
         while (b->owner != home->owner) b = b->owner->owner->owner;
         if (b != home && !dominates(home, b))
-            tile_error(t, o->at, "%s: an operand is not computed on every way here", name_of(o));
+            tile_error(t, o->at, "%s: an operand's definition does not dominate its use", name_of(o));
     }
 }
 
@@ -596,14 +614,14 @@ static void verify_block(tile *t, block *b, int which) {
     bool may_be_left_out = (parent->code == OP_FOR || parent->code == OP_IF) && !parent->result_count;
     if (may_be_left_out && (!b->last || !is_terminator(b->last->code)))
         block_append(b, op_new(t, OP_YIELD, parent->at, 0, 0, 0));
-    if (!b->last) tile_error(t, b->at, "an empty block");
+    if (!b->last) tile_error(t, b->at, "a block is empty");
     if (!may_end(parent->code, b->last->code, which))
-        tile_error(t, b->last->at, "%s can't be the last in a region of %s", name_of(b->last),
-                   name_of(parent));
+        tile_error(t, b->last->at, "%s can't end a region of %s", name_of(b->last), name_of(parent));
     for (int i = 0; i < b->arg_count; i++) verify_types(t, parent, b->args[i]->type);
     for (op *o = b->first; o; o = o->next) {
-        if (is_terminator(o->code) && o->next) tile_error(t, o->at, "%s is the last of a block", name_of(o));
-        if (o->code == OP_FUNC) tile_error(t, o->at, "a function in a function");
+        if (is_terminator(o->code) && o->next)
+            tile_error(t, o->at, "%s must be the last operation of a block", name_of(o));
+        if (o->code == OP_FUNC) tile_error(t, o->at, "a function can't contain a function");
         verify_targets(t, o);
         for (int i = 0; i < o->region_count; i++) verify_region(t, &o->regions[i], i);
         verify_op(t, o);
@@ -612,7 +630,7 @@ static void verify_block(tile *t, block *b, int which) {
 }
 
 static void verify_region(tile *t, region *r, int which) {
-    if (!r->first) tile_error(t, r->owner->at, "%s: an empty region", name_of(r->owner));
+    if (!r->first) tile_error(t, r->owner->at, "%s: a region is empty", name_of(r->owner));
     if (r->block_count > 1) find_dominators(r);
     for (block *b = r->first; b; b = b->next) verify_block(t, b, which);
 }
@@ -631,7 +649,7 @@ static void verify_returns(tile *t, op *f) {
         const op *o = b->last;
         if (o->code != OP_RETURN) continue;
         want(t, o, o->arg_count == (results ? results->count : 0),
-             "the function gives another number of values");
+             "the function returns a different number of values");
         for (int i = 0; i < o->arg_count; i++)
             want_type(t, o, arg_type(o, i), results->list[i].type, "a value");
     }
@@ -662,7 +680,8 @@ op *clone_op(tile *t, op *from) {
 static region *clone_region(tile *t, const region *from, op *owner) {
     region *r = NEW(t, region);
     r->owner = owner;
-    if (from->block_count > 1) tile_unsupported(t, owner->at, "a called function with branches");
+    if (from->block_count > 1)
+        tile_unsupported(t, owner->at, "calling a function with branches is not supported");
     for (block *b = from->first; b; b = b->next) {
         block *copy = block_new(t, r);
         copy->at = b->at;
@@ -690,8 +709,10 @@ static void find_recursion(tile *t, const region *r, int depth) {
             const attr *callee = o->code == OP_CALL ? op_attr(o, "callee") : NULL;
             op *f = callee && callee->kind == ATTR_STRING ? function_named(t, callee->string) : NULL;
             if (!f || f->epoch == 2) continue;
-            if (f->epoch == 1) tile_unsupported(t, o->at, "recursion: the function calls itself");
-            if (depth == MAX_DEPTH) tile_unsupported(t, o->at, "calls nested more than %d deep", MAX_DEPTH);
+            if (f->epoch == 1)
+                tile_unsupported(t, o->at, "recursion is not supported: the function calls itself");
+            if (depth == MAX_DEPTH)
+                tile_unsupported(t, o->at, "calls nested more than %d deep are not supported", MAX_DEPTH);
             f->epoch = 1;
             find_recursion(t, &f->regions[0], depth + 1);
             f->epoch = 2;
@@ -706,16 +727,18 @@ static void inline_calls(tile *t, region *r, op *kernel, int *calls) {
             after = o->next;
             for (int i = 0; i < o->region_count; i++) inline_calls(t, &o->regions[i], kernel, calls);
             if (o->code != OP_CALL) continue;
-            if (++*calls > MAX_CALLS) tile_unsupported(t, o->at, "more than %d calls", MAX_CALLS);
+            if (++*calls > MAX_CALLS)
+                tile_unsupported(t, o->at, "more than %d calls are not supported", MAX_CALLS);
             const attr *callee = op_attr(o, "callee");
             op *f = callee && callee->kind == ATTR_STRING ? function_named(t, callee->string) : NULL;
-            want(t, o, f, "no such function in the module");
+            want(t, o, f, "the module has no such function");
             region *body = &f->regions[0];
-            if (body->block_count > 1) tile_unsupported(t, o->at, "a called function with branches");
+            if (body->block_count > 1)
+                tile_unsupported(t, o->at, "calling a function with branches is not supported");
             want_values(t, o, o->args, o->arg_count, body->first->args, body->first->arg_count,
                         "the parameters");
             want(t, o, body->first->last->arg_count == o->result_count,
-                 "the function gives another number of values");
+                 "the function returns a different number of values");
             for (int i = 0; i < o->arg_count; i++) body->first->args[i]->same = o->args[i];
             op *first = NULL;
             for (op *c = body->first->first; c->next; c = c->next) {
@@ -737,22 +760,23 @@ void tile_verify(tile *t) {
     block *top = t->module->regions[0].first;
     int public_count = 0;
     for (op *f = top->first; f; f = f->next) {
-        if (f->code != OP_FUNC) tile_error(t, f->at, "%s outside of a function", name_of(f));
+        if (f->code != OP_FUNC) tile_error(t, f->at, "%s is outside of a function", name_of(f));
         if (!op_attr(f, "sym_name") || op_attr(f, "sym_name")->kind != ATTR_STRING)
-            tile_error(t, f->at, "a function without a name");
-        if (f->region_count != 1) tile_error(t, f->at, "a function has one region");
+            tile_error(t, f->at, "a function has no name");
+        if (f->region_count != 1) tile_error(t, f->at, "a function must have one region");
     }
     for (op *f = top->first; f; f = f->next) {
         if (function_named(t, op_attr(f, "sym_name")->string) != f)
-            tile_error(t, f->at, "a second function of this name");
+            tile_error(t, f->at, "another function has this name");
         const attr *visible = op_attr(f, "sym_visibility");
         if (!visible || (visible->kind == ATTR_STRING && !strcmp(visible->string, "public"))) {
             if (op_attr(f, "public") || visible || !t->kernel) t->kernel = f;
             public_count += op_attr(f, "public") != NULL;
         }
     }
-    if (!t->kernel) tile_error(t, t->text, "no public function: there is no kernel");
-    if (public_count > 1) tile_unsupported(t, t->kernel->at, "more than one public function");
+    if (!t->kernel) tile_error(t, t->text, "no public function, so there is no kernel");
+    if (public_count > 1)
+        tile_unsupported(t, t->kernel->at, "more than one public function is not supported");
     for (op *f = top->first; f; f = f->next) {
         verify_region(t, &f->regions[0], 0);
         verify_returns(t, f);
@@ -760,8 +784,9 @@ void tile_verify(tile *t) {
     const block *entry = t->kernel->regions[0].first;
     for (int i = 0; i < entry->arg_count; i++)
         if (entry->args[i]->type->is_tensor || entry->args[i]->type->is_descriptor)
-            tile_unsupported(t, t->kernel->at, "a kernel's parameter that is no scalar or pointer");
-    if (op_attr(t->kernel, "results")) tile_error(t, t->kernel->at, "a kernel gives no values");
+            tile_unsupported(t, t->kernel->at,
+                             "kernel parameters other than scalars and pointers are not supported");
+    if (op_attr(t->kernel, "results")) tile_error(t, t->kernel->at, "a kernel can't return values");
     t->kernel->epoch = 1;
     find_recursion(t, &t->kernel->regions[0], 0);
     int calls = 0;

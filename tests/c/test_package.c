@@ -427,7 +427,7 @@ static void other_targets_are_refused(void **state) {
         free(image);
         image = kept, image_size = kept_size;
         open_refused(i ? XPU_ERROR_INVALID_ARGUMENT : XPU_ERROR_NOT_SUPPORTED,
-                     i ? "is no field" : "for another kind of device");
+                     i ? "is not a known field" : "for another kind of device");
     }
 }
 

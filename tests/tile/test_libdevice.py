@@ -142,5 +142,5 @@ def test_conversions_round_as_named():
 
 
 def test_an_unknown_function_is_named():
-    with pytest.raises(run._tile.CompileError, match="no function is called __nv_nothing"):
+    with pytest.raises(run._tile.CompileError, match="unknown function __nv_nothing"):
         run.Kernel(module("nothing", ["f32"], "f32"))
