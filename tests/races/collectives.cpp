@@ -342,7 +342,7 @@ void idle_group_ends() {
 int main(int count, char **arguments) {
     const auto seconds = std::chrono::seconds(count > 1 ? std::atoi(arguments[1]) : 15);
     const auto end = std::chrono::steady_clock::now() + seconds;
-    std::atomic<int> groups[faults + 2] = {}, lanes_left = 0;
+    std::atomic<int> groups[any + 2] = {}, lanes_left = 0;
     const auto lane = [&](uint32_t which, int size, const std::vector<Fault> &these) {
         for (uint32_t round = 0; std::chrono::steady_clock::now() < end; round++) {
             const auto fault = these[round % these.size()];
