@@ -16,12 +16,17 @@ import openxpu  # noqa: E402, F401  (puts the xpu device into PyTorch)
 import sampling  # noqa: E402
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the marker that `make test` knows."""
+    config.addinivalue_line("markers", "extended: runs in `make test-all`, not in `make test`")
+
+
 @pytest.hookimpl(trylast=True)  # of what keywords leave
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out cases of parametrized tests (see sampling.py).
 
-    With OPENXPU_TEST_PAIRS=1 each test runs with enough of its cases to see every pair of parameters' values, with
-    OPENXPU_TEST_EVERY=N with one in N cases.
+    With OPENXPU_TEST_PAIRS=1 each test runs with enough of its cases to see every pair of parameters' values, and those
+    marked as extended don't run; with OPENXPU_TEST_EVERY=N one in N cases.
     """
     every = int(os.environ.get("OPENXPU_TEST_EVERY", "1"))
     by_pairs = os.environ.get("OPENXPU_TEST_PAIRS", "0") == "1"
@@ -29,6 +34,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
+        if by_pairs and item.get_closest_marker("extended"):
+            continue
         tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     chosen: set[pytest.Item] = set()
     for cases in tests.values():

@@ -425,7 +425,10 @@ PART = "groups and bfloat16 and (some or rest and rows) or scaled or kernels or 
 
 
 @pytest.mark.skipif(IS_INNER, reason="this is the inner run")
-@pytest.mark.parametrize("unit", ["none", "fma", "ptx", "xmx", "xmx8"])
+@pytest.mark.parametrize(
+    "unit",
+    ["none", "ptx", "xmx", *(pytest.param(unit, marks=pytest.mark.extended) for unit in ("fma", "xmx8"))],
+)
 def test_by_libxpu(unit: str) -> None:
     keyword = "" if os.environ.get("OPENXPU_TEST_ALL") or unit == "none" else PART
     passes(

@@ -27,7 +27,10 @@ FAMILIES = {
 @pytest.mark.skipif(
     torch.xpu.get_device_properties().type != "cpu", reason="pages are guarded in a processor's memory"
 )
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family",
+    ["norm", *(pytest.param(name, marks=pytest.mark.extended) for name in FAMILIES if name != "norm")],
+)
 def test_sizes_that_do_not_fit(family: str) -> None:
     ran = subprocess.run(
         [

@@ -17,7 +17,9 @@ COUNT = os.environ.get("OPENXPU_TEST_PROBLEMS", "120")
 @pytest.mark.skipif(
     torch.xpu.get_device_properties().type != "cpu", reason="pages are guarded in a processor's memory"
 )
-@pytest.mark.parametrize("unit", ["fma", "ptx", "xmx", "xmx8"])
+@pytest.mark.parametrize(
+    "unit", ["ptx", "xmx", *(pytest.param(unit, marks=pytest.mark.extended) for unit in ("fma", "xmx8"))]
+)
 def test_of_products_and_convolutions(unit: str) -> None:
     ran = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("reads_beyond.py")), COUNT],

@@ -335,7 +335,7 @@ CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ.g
 
 
 @pytest.mark.skipif(CMAKE is None, reason="no cmake")
-@pytest.mark.parametrize("embedded", [False, True])
+@pytest.mark.parametrize("embedded", [False, pytest.param(True, marks=pytest.mark.extended)])
 def test_packages_of_cpp_alone(embedded: bool, tmp_path: Path, fresh_compiler: None) -> None:
     """PyTorch builds them when they are loaded, users by CMake; one image serves all devices of a target."""
     case = CASES["images"]

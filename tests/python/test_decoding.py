@@ -246,6 +246,8 @@ def test_parts_that_others_use(use: str) -> None:
 
 
 @pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")
-@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(
+    "tier", [TIERS[0], *(pytest.param(t, marks=pytest.mark.extended) for t in TIERS[1:])]
+)
 def test_launches_as_gpus_have_them(tier: str) -> None:
     passes({__file__: ""}, every=2, OPENXPU_MATRIX=tier, OPENXPU_HOST_PROVIDER="0")

@@ -89,6 +89,7 @@ def test_launches(family: str, tunes: bool) -> None:
         compare(model_of(family), 5)
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")
 @pytest.mark.parametrize("tier", TIERS)
 def test_launches_as_gpus_have_them(tier: str) -> None:

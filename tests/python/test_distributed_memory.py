@@ -370,12 +370,13 @@ def run_faults() -> None:
 STAGED = (("OPENXPU_MEMORY", "buffer"),)
 
 
-@pytest.mark.parametrize("number", [2, 4])
+@pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.extended)])
 @pytest.mark.parametrize("name", CASES)
 def test_case(name: str, number: int) -> None:
     check(name, results(__file__, number, "cases"))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", CASES)
 def test_staged_case(name: str) -> None:
     check(name, results(__file__, 2, "cases", STAGED))

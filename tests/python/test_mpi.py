@@ -37,6 +37,7 @@ def test_case(name: str) -> None:
     check(name, results(test_distributed.__file__, RANKS, "cases", mpi=True))
 
 
+@pytest.mark.extended
 @needs_mpi
 @pytest.mark.parametrize("name", test_distributed.MATRIX)
 def test_case_of_four(name: str) -> None:
@@ -55,18 +56,21 @@ def test_bound(name: str) -> None:
     check(name, results(test_distributed.__file__, 4, "bound", (("OPENXPU_DEVICE", "cpu,cpu"),), mpi=True))
 
 
+@pytest.mark.extended
 @needs_mpi
 @pytest.mark.parametrize("name", [name for name in test_distributed_faults.FAULTS if name != KILLED])
 def test_fault(name: str) -> None:
     check(name, results(test_distributed_faults.__file__, 3, "faults", mpi=True))
 
 
+@pytest.mark.extended
 @needs_mpi
 @pytest.mark.parametrize("name", test_distributed_graphs.CASES)
 def test_graph(name: str) -> None:
     check(name, results(test_distributed_graphs.__file__, 2, "cases", mpi=True))
 
 
+@pytest.mark.extended
 @needs_mpi
 @pytest.mark.parametrize("name", test_parallel.STAGED)
 def test_parallel_training(name: str) -> None:

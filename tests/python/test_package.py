@@ -630,9 +630,9 @@ def test_sizes_that_are_extremes_of_others(tmp_path: Path) -> None:
     "counting, gathering",
     [
         ("histc", "index_put"),
-        ("one_hot", "index_add"),
-        ("scatter_add", "scatter_add"),
-        ("searchsorted", "index_add"),
+        pytest.param("one_hot", "index_add", marks=pytest.mark.extended),
+        pytest.param("scatter_add", "scatter_add", marks=pytest.mark.extended),
+        pytest.param("searchsorted", "index_add", marks=pytest.mark.extended),
     ],
 )
 @torch.no_grad()
@@ -654,7 +654,7 @@ def test_a_mixture_of_experts(run: Run, tmp_path: Path, counting: str, gathering
             assert (got - compiled).norm() <= 1e-6 * compiled.norm()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float32, marks=pytest.mark.extended), torch.bfloat16])
 @torch.no_grad()
 def test_a_block_of_experts_of_transformers(run: Run, tmp_path: Path, dtype: torch.dtype) -> None:
     """Its experts in groups against its loop over experts in float64; one expert gets no token."""

@@ -821,6 +821,7 @@ def test_two(name: str) -> None:
     check(name, results(__file__, 2, "two"))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", STAGED)
 def test_staged(name: str) -> None:
     check(

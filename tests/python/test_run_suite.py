@@ -99,6 +99,7 @@ class TestRanks(MultiProcessTestCase):
 """
 
 
+@pytest.mark.extended
 def test_ranks_of_a_file_for_cuda_are_processes_on_xpu(tmp_path: Path) -> None:
     (tmp_path / "test_ranks.py").write_text(RANKS)
     command = [sys.executable, str(TOOL), "--out", str(tmp_path / "out"), str(tmp_path), "--beside", "none"]
