@@ -71,7 +71,7 @@ static origin *origin_of(tuning_place place, int number) {
 tuning_line tuning_line_of(int number) {
     if (!is_rate(number)) return lines[number].shown;
     return (tuning_line){.name = rate_names[number - TUNE_COUNT],
-                         .unit = "multiply-adds a microsecond and compute unit",
+                         .unit = "multiply-adds per microsecond and compute unit",
                          .benchmark = "c/matrix.c",
                          .text = "the tile's rate in a large matrix product; the fastest tile is chosen",
                          .least = 1,
