@@ -444,7 +444,7 @@ class Report:
         console = Console(width=max(80, Console().width))
         if self.table.row_count:
             console.print(self.table)
-        console.print(f"{self.total - self.worse} of {self.total} at least as exact as the best peer")
+        console.print(f"{self.total - self.worse} of {self.total} at least as accurate as the best peer")
         return not self.worse
 
 
@@ -584,7 +584,7 @@ def compare_samples(arguments: argparse.Namespace) -> bool:
     """Compare every operator of PyTorch's op_db with `-k` in its name."""
     from torch.testing._internal.common_methods_invocations import op_db
 
-    table = Table(title="PyTorch's samples: results at least as exact as the peer's, against float64")
+    table = Table(title="PyTorch's samples: results at least as accurate as the peer's, against float64")
     for column in ("operator", "dtype", "results", "share", "largest error", "peer's"):
         table.add_column(column, justify="left" if column in ("operator", "dtype") else "right")
     total = as_exact = 0
@@ -608,7 +608,7 @@ def compare_samples(arguments: argparse.Namespace) -> bool:
                 )
     console = Console(width=max(80, Console().width))
     console.print(table)
-    console.print(f"{as_exact:,} of {total:,} results ({as_exact / max(total, 1):.1%}) at least as exact")
+    console.print(f"{as_exact:,} of {total:,} results ({as_exact / max(total, 1):.1%}) at least as accurate")
     return True
 
 
@@ -650,11 +650,11 @@ def main() -> int:
         "what", nargs="*", choices=["functions", "reductions", "samples", []], help=argparse.SUPPRESS
     )
     parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=["float32"])
-    parser.add_argument("-k", default="", help="only what has this in its name")
-    parser.add_argument("--slack", type=float, default=0.51, help="by how many ulp xpu may be less exact")
-    parser.add_argument("--samples", type=int, default=12, help="samples an operator")
-    parser.add_argument("--worse", action="store_true", help="show only where xpu is less exact")
-    parser.add_argument("--cache", type=Path, help="a folder that keeps mpmath's results")
+    parser.add_argument("-k", default="", help="only functions whose names contain this")
+    parser.add_argument("--slack", type=float, default=0.51, help="by how many ulp xpu may be less accurate")
+    parser.add_argument("--samples", type=int, default=12, help="samples per operator")
+    parser.add_argument("--worse", action="store_true", help="show only cases in which xpu is less accurate")
+    parser.add_argument("--cache", type=Path, help="folder that caches mpmath's results")
     arguments = parser.parse_args()
     if arguments.cache:
         arguments.cache.mkdir(parents=True, exist_ok=True)

@@ -66,7 +66,7 @@ def main() -> int:
     if arguments.one:
         print(first_call(*arguments.one))
         return 0
-    table = Table(title="Seconds of a compiled model's first call, caches empty")
+    table = Table(title="Seconds of a compiled model's first call with empty caches")
     for column in ("model", "xpu", "C++ on the CPU", "ratio"):
         table.add_column(column, justify="left" if column == "model" else "right")
     good = True

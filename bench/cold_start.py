@@ -97,8 +97,8 @@ def main() -> int:
     if arguments.one:
         print(json.dumps(CASES[arguments.one]()))
         return 0
-    table = Table(title="First uses of kernels: seconds, and seconds of the processor")
-    for column in ("case", "programs", "empty cache", "full cache", "ratio", "of the processor"):
+    table = Table(title="First uses of kernels: seconds, and CPU seconds")
+    for column in ("case", "programs", "empty cache", "full cache", "ratio", "CPU"):
         table.add_column(column, justify="left" if column == "case" else "right")
     for case in CASES:
         sides: tuple[list[dict[str, float]], ...] = ([], [])

@@ -117,7 +117,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=200)
     arguments = parser.parse_args()
     table = Table(
-        title=f"host time a kernel: {torch.xpu.get_device_name()}, {torch.get_num_threads()} threads"
+        title=f"host time per kernel: {torch.xpu.get_device_name()}, {torch.get_num_threads()} threads"
     )
     for column in ("work", "pieces", "eager µs", "replay µs", "replay / eager", "times as fast"):
         table.add_column(column, justify="left" if column == "work" else "right")

@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--dtypes", default=",".join(DTYPES))
     parser.add_argument("--places", type=int, nargs="*", default=PLACES)
-    parser.add_argument("--budget", type=float, default=0.1, help="seconds a case")
+    parser.add_argument("--budget", type=float, default=0.1, help="seconds per case")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.manual_seed(0)

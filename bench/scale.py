@@ -423,7 +423,7 @@ def check(console: Console, sizes: tuple[int, ...], numbers: tuple[int, ...]) ->
         with tempfile.TemporaryDirectory() as folder:
             torch.multiprocessing.spawn(rank_process, (ranks, folder, sizes), ranks)
             said = [json.loads(Path(folder, f"{r}.json").read_text()) for r in range(ranks)]
-        table = Table(title=f"{ranks} processes, {said[0]['connections']} connections each: bytes of a rank")
+        table = Table(title=f"{ranks} processes, {said[0]['connections']} connections each: bytes per rank")
         for column in ("collective", "bytes", "messages", "contents", "model", "counted", ""):
             table.add_column(column, justify="right")
         for title in said[0]["sent"]:
@@ -443,7 +443,7 @@ def check(console: Console, sizes: tuple[int, ...], numbers: tuple[int, ...]) ->
 
 def table_of(console: Console, numbers: list[int], size: int, latency: float, bandwidth: float) -> None:
     """Print the costs of each collective."""
-    table = Table(title=f"{size >> 10} KiB, {1e6 * latency:.0f} µs a message, {bandwidth / 1e9:.2f} GB/s")
+    table = Table(title=f"{size >> 10} KiB, {1e6 * latency:.0f} µs per message, {bandwidth / 1e9:.2f} GB/s")
     for column in ("collective", "ranks", "by", "messages", "kB sent", "ms"):
         table.add_column(column, justify="right")
     for collective in COLLECTIVES:
@@ -467,9 +467,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 8, 32, 128, 512, 1000])
     parser.add_argument("--bytes", type=int, nargs="+", default=[1 << 12, 1 << 20, 1 << 26])
-    parser.add_argument("--latency", type=float, default=30e-6, help="seconds a message")
-    parser.add_argument("--bandwidth", type=float, default=1.25e9, help="bytes a second, each way")
-    parser.add_argument("--check", action="store_true", help="compare with processes of this machine")
+    parser.add_argument("--latency", type=float, default=30e-6, help="seconds per message")
+    parser.add_argument("--bandwidth", type=float, default=1.25e9, help="bytes per second in each direction")
+    parser.add_argument(
+        "--check", action="store_true", help="compare the model with processes on this machine"
+    )
     options = parser.parse_args()
     console = Console()
     wrong = 0

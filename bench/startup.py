@@ -87,7 +87,7 @@ def main() -> int:
     times = measure(arguments.rounds)
     for name, (wall, processor) in times.items():
         bar = f"   (bar {BARS[name] * 1e3:.0f})" if name in BARS else ""
-        print(f"{name:32} {wall * 1e3:8.1f} ms, processor {processor * 1e3:8.1f} ms{bar}")
+        print(f"{name:32} {wall * 1e3:8.1f} ms, CPU {processor * 1e3:8.1f} ms{bar}")
     return 0 if all(min(times[name]) <= bar for name, bar in BARS.items()) else 1
 
 

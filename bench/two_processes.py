@@ -20,7 +20,9 @@ PROCESSES = 2
 def add_options(parser: argparse.ArgumentParser, result: str) -> None:
     """Add the options that `start` needs."""
     parser.add_argument("--json", type=Path, default=Path("build") / result)
-    parser.add_argument("--mpi", metavar="MPIEXEC", nargs="?", const="mpiexec", help="over MPI")
+    parser.add_argument(
+        "--mpi", metavar="MPIEXEC", nargs="?", const="mpiexec", help="use MPI, with this launcher"
+    )
     parser.add_argument("--folder", help=argparse.SUPPRESS)  # set in a process that MPI's launcher started
 
 

@@ -178,7 +178,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", help=f"suites ({', '.join(SUITES)}) or legs")
-    parser.add_argument("--list", action="store_true", help="name the legs and their commands, run nothing")
+    parser.add_argument(
+        "--list", action="store_true", help="list the legs and their commands, and run nothing"
+    )
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in SUITES and name not in LEGS]
     if unknown:

@@ -33,7 +33,10 @@ def table(summary: dict[str, object]) -> str:
     return "".join(
         [
             "| Folder | Lines of code | Run by `make test` |\n|---|---|---|\n",
-            *(f"| {name} | {lines[name][0]} | {100 * lines[name][1] / lines[name][0]:.0f}% |\n" for name in rows),
+            *(
+                f"| {name} | {lines[name][0]} | {100 * lines[name][1] / lines[name][0]:.0f}% |\n"
+                for name in rows
+            ),
         ]
     )
 

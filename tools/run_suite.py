@@ -722,38 +722,48 @@ def main() -> int:
         description=__doc__.split("\n")[0], epilog="See the head of this file for the rest."
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("files", nargs="*", help="names in the folder; all test_*.py of it without")
+    parser.add_argument("files", nargs="*", help="files in the folder (default: all test_*.py)")
     parser.add_argument("--out", type=Path, default=Path("build/suites"))
     parser.add_argument("--beside", choices=("cpu", "cuda", "none"), default="cpu")
     parser.add_argument(
         "--few-beside",
         action="store_true",
-        help="beside it run only what fails on xpu; the rest counts as passing",
+        help="run on the other device only what fails on xpu; the rest counts as passing",
     )
-    parser.add_argument("--together", action="store_true", help="small files in one process, one row")
-    parser.add_argument("--only-device", help="run the tests of this device now, and not the other's")
+    parser.add_argument("--together", action="store_true", help="run small files in one process, as one row")
+    parser.add_argument("--only-device", help="run the tests of this device only")
     parser.add_argument("--written-for", choices=("cuda", "xpu"), default="cuda")
     parser.add_argument(
-        "--as-is", dest="written_for", action="store_const", const=AS_IS, help="files that find their device"
+        "--as-is",
+        dest="written_for",
+        action="store_const",
+        const=AS_IS,
+        help="run the files unchanged, since they find their device",
     )
     parser.add_argument(
-        "--untuned", action="store_true", help="Triton's autotuners take their first configuration"
+        "--untuned", action="store_true", help="make Triton's autotuners use their first configuration"
     )
-    parser.add_argument("--skips", action="store_true", help="also count why tests were left out on xpu")
-    parser.add_argument("--machinery", type=Path, help="torch/testing/_internal of the files' own PyTorch")
-    parser.add_argument("--slice", type=int, default=400, help="tests a process")
-    parser.add_argument("--processes", "-n", type=int, default=1, help="how many at a time")
-    parser.add_argument("--timeout", type=float, default=180, help="seconds a test")
-    parser.add_argument("--memory", type=int, default=0, help="skip tests that say they want more GiB")
-    parser.add_argument("--slow", action="store_true", help="also what PyTorch calls slow")
-    parser.add_argument("--only", default="", help="a regular expression that tests' names must hold")
-    parser.add_argument("--every", type=int, default=1, help="one test of so many, chosen by its name")
     parser.add_argument(
-        "--spread", action="store_true", help="in no order, so that a run cut short is a sample"
+        "--skips", action="store_true", help="also count the reasons why tests were skipped on xpu"
     )
-    parser.add_argument("--rounds", type=int, default=1, help="run each test so often")
-    parser.add_argument("--again", action="store_true", help="repeat what failed")
-    parser.add_argument("--report", action="store_true", help="run nothing, write the table")
+    parser.add_argument(
+        "--machinery", type=Path, help="torch/testing/_internal of the PyTorch that the files belong to"
+    )
+    parser.add_argument("--slice", type=int, default=400, help="tests per process")
+    parser.add_argument("--processes", "-n", type=int, default=1, help="number of parallel processes")
+    parser.add_argument("--timeout", type=float, default=180, help="seconds per test")
+    parser.add_argument("--memory", type=int, default=0, help="skip tests that declare a need for more GiB")
+    parser.add_argument("--slow", action="store_true", help="also run tests that PyTorch marks as slow")
+    parser.add_argument("--only", default="", help="regular expression that test names must match")
+    parser.add_argument(
+        "--every", type=int, default=1, help="run one test in N, chosen by a hash of its name"
+    )
+    parser.add_argument(
+        "--spread", action="store_true", help="run in random order, so that an aborted run is a sample"
+    )
+    parser.add_argument("--rounds", type=int, default=1, help="number of runs of each test")
+    parser.add_argument("--again", action="store_true", help="repeat failed tests")
+    parser.add_argument("--report", action="store_true", help="run nothing; write the table")
     options = parser.parse_args()
     os.environ[HEAVY] = str(options.memory)
     os.environ[SPREAD] = "1" if options.spread else ""
@@ -802,7 +812,7 @@ def main() -> int:
             base.results = good | base.results
     succeeded = report(pairs, print)
     if options.skips:
-        print("\nLeft out on xpu:")
+        print("\nSkipped on xpu:")
         for reason, count in left_out([job for job, _ in pairs]).most_common():
             print(f"- {count}: {reason}")
     return 0 if succeeded else 1

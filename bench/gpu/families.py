@@ -545,7 +545,7 @@ def regions() -> Iterator[Case]:
     try:
         import torchvision  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
-        print("torchvision isn't here", flush=True)
+        print("torchvision is not installed", flush=True)
         return
     of = torchvision.ops
     corners = torch.rand(20_000, 2) * 900
@@ -601,7 +601,7 @@ def main() -> int:
     """Print the comparison and write JSON; return 0 if every bar is reached."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--only", nargs="*", help="cases whose names contain one of these texts")
+    parser.add_argument("--only", nargs="*", help="only cases whose names contain one of these texts")
     arguments = parser.parse_args()
     print(f"{torch.xpu.get_device_name()} through OpenCL, {torch.cuda.get_device_name()} through CUDA")
     results: list[dict[str, object]] = []

@@ -88,9 +88,9 @@ def main() -> int:
     """Print the comparison and write JSON; return 0 if every bar is reached."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--only", nargs="*", help="cases whose names contain one of these texts")
+    parser.add_argument("--only", nargs="*", help="only cases whose names contain one of these texts")
     parser.add_argument(
-        "--on", choices=("xpu", "cuda"), help="only measure that device, into the file of --json"
+        "--on", choices=("xpu", "cuda"), help="measure only this device, and write the times to --json"
     )
     arguments = parser.parse_args()
     if arguments.on:

@@ -159,7 +159,7 @@ def main() -> int:
     """Print the comparison and write JSON; return 0 if every bar is reached."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--train", choices=("xpu", "cuda", "cpu"), help="only train on one device")
+    parser.add_argument("--train", choices=("xpu", "cuda", "cpu"), help="train on this device only")
     arguments = parser.parse_args()
     if arguments.train:
         print(json.dumps(train(arguments.train)))

@@ -181,9 +181,11 @@ def run(name: str, device: str) -> dict[str, float]:
 def main() -> int:
     """Print the comparison; return 0 if every bar is reached and the losses agree."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", help="cases whose names contain one of these texts")
+    parser.add_argument("--only", nargs="*", help="only cases whose names contain one of these texts")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--device", choices=("xpu", "cuda"), help="only this one, and print its numbers")
+    parser.add_argument(
+        "--device", choices=("xpu", "cuda"), help="measure only this device, and print its times"
+    )
     arguments = parser.parse_args()
     cases = [c for c in CASES if not arguments.only or any(text in c for text in arguments.only)]
     if arguments.device:

@@ -179,7 +179,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ocloc", type=Path)
     parser.add_argument("--products", default=",".join(DEVICES))
-    parser.add_argument("--only", default="", help="kernels whose label has this")
+    parser.add_argument("--only", default="", help="only kernels whose label contains this")
     arguments = parser.parse_args()
     os.environ["OPENXPU_CACHE"] = "0"
     library = ctypes.CDLL(str(next((ROOT / "python" / "openxpu").glob("libxpu.so.*"))))

@@ -109,9 +109,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("prompt", nargs="?", default="Once upon a time")
     parser.add_argument("--model", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--weights", choices=WEIGHTS, default="int4")
-    parser.add_argument("--tokens", type=int, default=64, help="at most so many (%(default)s)")
+    parser.add_argument("--tokens", type=int, default=64, help="maximum number of new tokens (%(default)s)")
     parser.add_argument("--device", default="xpu")
-    parser.add_argument("--eager", action="store_true", help="don't compile a step")
+    parser.add_argument("--eager", action="store_true", help="run without torch.compile")
     given = parser.parse_args(arguments)
     if not (given.model / "config.json").is_file():
         parser.error(f"{given.model} has no config.json: --model wants a folder that transformers saved")
@@ -130,9 +130,9 @@ def main(arguments: list[str] | None = None) -> int:
     others = sorted(times.others)
     print(f"loaded in {loaded:.1f} s, first token after {times.first * 1e3:.0f} ms", end="")
     if others:
-        print(f", then {1 / others[len(others) // 2]:.1f} tokens a second", end="")
+        print(f", then {1 / others[len(others) // 2]:.1f} tokens per second", end="")
     if given.device.startswith("xpu"):
-        print(f", {torch.xpu.max_memory_allocated() / (1 << 20):.0f} MiB at most on the device", end="")
+        print(f", {torch.xpu.max_memory_allocated() / (1 << 20):.0f} MiB of device memory at most", end="")
     print()
     return 0
 

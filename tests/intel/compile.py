@@ -133,9 +133,7 @@ def main() -> int:
     parser.add_argument("ocloc", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--products", default=",".join(PRODUCTS))
-    parser.add_argument(
-        "--sample", type=int, default=0, help="only so many programs, spread over all; 0: all"
-    )
+    parser.add_argument("--sample", type=int, default=0, help="number of programs, evenly spread; 0: all")
     arguments = parser.parse_args()
     sources = sorted(arguments.folder.glob("*.cl"))
     if 0 < arguments.sample < len(sources):  # names start with a hash, so their order is random

@@ -49,8 +49,8 @@ def main() -> int:
     """Compile every ``--every``-th module for each product."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ocloc", type=Path)
-    parser.add_argument("corpus", type=Path, help="a folder of .ttir files")
-    parser.add_argument("folder", type=Path, help="where the OpenCL C goes")
+    parser.add_argument("corpus", type=Path, help="folder of .ttir files")
+    parser.add_argument("folder", type=Path, help="output folder for the OpenCL C")
     parser.add_argument("--products", default="bmg,dg2")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--first", type=int, default=0)

@@ -597,9 +597,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ocloc", type=Path)
     parser.add_argument("--products", default=",".join(PRODUCTS))
-    parser.add_argument("--only", default="", help="requests, or labels, that have this")
+    parser.add_argument("--only", default="", help="only requests or labels that contain this")
     parser.add_argument(
-        "--write", type=Path, metavar="FOLDER", help="write the sources there, compile nothing"
+        "--write",
+        type=Path,
+        metavar="FOLDER",
+        help="write the sources to this folder instead of compiling them",
     )
     arguments = parser.parse_args()
     all_of = [kernel for kernel in everything() if arguments.only in kernel.request]

@@ -150,10 +150,14 @@ def main() -> int:
         return 0
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--corpus", type=int, default=10, metavar="EVERY", help="every EVERYth module; 0: none"
+        "--corpus", type=int, default=10, metavar="N", help="test every Nth module of the corpus; 0: none"
     )
-    parser.add_argument("--programs", type=int, default=200, metavar="COUNT", help="random programs")
-    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of random programs")
+    parser.add_argument(
+        "--programs", type=int, default=200, metavar="COUNT", help="number of random programs"
+    )
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="SEED", help="first seed of the random programs"
+    )
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
     options = parser.parse_args()
     ranges = [

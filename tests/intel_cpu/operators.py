@@ -263,9 +263,9 @@ def main() -> int:
         work(what, folder, int(every), only, int(first), int(count))
         return 0
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth operator and dtype")
-    parser.add_argument("--only", default="", metavar="PATTERN", help="those in whose name it is found")
-    parser.add_argument("--folder", type=Path, help="where results are kept")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="test every Nth operator and dtype")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="only operators whose names match")
+    parser.add_argument("--folder", type=Path, help="folder for the results")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="operators-") as temporary:

@@ -239,7 +239,7 @@ def main() -> None:
     """As the module's text says."""
     parser = argparse.ArgumentParser()
     parser.add_argument("operators", nargs="*")
-    parser.add_argument("--changes", type=int, default=40, help="of each of ATen's operators")
+    parser.add_argument("--changes", type=int, default=40, help="number of changed calls per ATen operator")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--cases", type=Path)
     parser.add_argument("--library")

@@ -61,7 +61,7 @@ def test_answer(weights: str, folder: Path, capsys: pytest.CaptureFixture[str]) 
     words, figures = capsys.readouterr().out.strip().splitlines()[-2:]
     assert words.split() == WORDS[4:]  # and the end, which isn't shown
     assert re.fullmatch(
-        r"loaded in \S+ s, first token after \d+ ms, then \S+ tokens a second, \d+ MiB at most on the device",
+        r"loaded in \S+ s, first token after \d+ ms, then \S+ tokens per second, \d+ MiB of device memory at most",
         figures,
     )
 

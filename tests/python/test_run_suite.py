@@ -169,7 +169,7 @@ def test_a_library_that_finds_its_device_runs_as_it_is(tmp_path: Path) -> None:
     assert re.findall(r"\d+\.?\d*", row) == ["5", "0", "3", "2", "66.7", "0", "0", "0"], done.stdout
     failed = re.findall(r"^- \S+::(\S+): failed:", done.stdout, re.MULTILINE)
     assert failed == ["test_only_on_the_cpu[xpu]"], done.stdout
-    assert "Left out on xpu:\n- 1: Skipped: needs model N\n" in done.stdout
+    assert "Skipped on xpu:\n- 1: Skipped: needs model N\n" in done.stdout
     log = (tmp_path / "out" / "xpu" / "library.jsonl").read_text().splitlines()
     order = [entry["test"] for entry in map(json.loads, log) if "::import" not in entry["test"]]
     assert order == sorted(order, key=lambda name: zlib.crc32(name.encode()))
