@@ -8,6 +8,8 @@ import sys
 import zlib
 from pathlib import Path
 
+import pytest
+
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "run_suite.py"
 SUITE = """
 import os
