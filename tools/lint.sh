@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# lint.sh [--fix | --changed]: formatters, linters and the layer check. --fix formats in place; --changed looks only at
-# files that differ from origin/main (or from HEAD, without such a branch).
+# lint.sh [--fix | --changed]: formatters, linters, and the checks of layers, circles and words. --fix formats in
+# place; --changed looks only at files that differ from origin/main (or from HEAD, without such a branch).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${VENV:-.venv}/bin
@@ -27,5 +27,8 @@ if [ ${#python[@]} -gt 0 ]; then
     "$bin/mypy" || status=1
 fi
 "$bin/python" tools/check_layers.py || status=1
+if [ -d build/CMakeFiles/xpu.dir ]; then
+    "$bin/python" tools/check_circles.py || status=1
+fi
 "$bin/python" tools/check_words.py || status=1
 exit $status

@@ -209,7 +209,8 @@ conv_depthwise_weights(const conv_depthwise_params p) {
                     // clang-format off
                     if (run < p.runs && tap < wide && channel < p.channels)
                         XPU_PTR(float, m->partial)
-                            [((slice * (long)p.channels + channel) * GROUP + o) * taps + line * wide + tap] = total;
+                            [((slice * (long)p.channels + channel) * GROUP + o) * taps + line * wide + tap] =
+                                total;
                     // clang-format on
                 }
                 barrier(CLK_LOCAL_MEM_FENCE);
