@@ -5,7 +5,8 @@
 #include "ops/iter.h"
 #include "xpu/ops/pointwise.h"
 
-/* What does the same by itself: an operation with the first so many of the ending's two scalars, and ones. */
+/* The pointwise operation of an epilogue, applied as a separate pass: it takes the first `own` of the two
+ * scalars of the post-ops, then ones. */
 static const struct pass {
     xpu_pointwise_op op;
     int own, scalars;
@@ -85,7 +86,7 @@ void output_quant_spec(kernel_spec *spec, const xpu_output_quant *way) {
     side_spec(spec, "OTHER_T=", "OTHER_BYTES=", way ? way->other_dtype : XPU_FLOAT32);
 }
 
-/* --- by itself --- */
+/* --- epilogue as a separate pass --- */
 
 static xpu_status combine(xpu_stream *stream, xpu_combine how, xpu_iter iter) {
     const xpu_scalar one = {.dtype = XPU_FLOAT64, .value.f = 1};

@@ -22,7 +22,8 @@ static bool is_skinny(const xpu_device_properties *properties, const xpu_gemm_ar
                       gemm_problem *args) {
     const xpu_dtype dtype = given->dtype;
     const int64_t longer = given->m > given->n ? given->m : given->n;
-    if (longer * given->k < TUNED(true, SKINNY_ELEMENTS)) return false; /* before half of its time is spent */
+    if (longer * given->k < TUNED(true, SKINNY_ELEMENTS))
+        return false; /* first, since small products spend much time here */
     *args = gemm_problem_of(given);
     if (args->n < args->m) gemm_transpose(args);
     const int64_t rows = dtype == XPU_BFLOAT16 ? TUNED(true, SKINNY_ROWS_BF16) : TUNED(true, SKINNY_ROWS);
@@ -79,7 +80,7 @@ static xpu_status multiply_on_host(xpu_stream *stream, const xpu_device_properti
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 
-/* By this library's kernels, none of the operands quantized. */
+/* Computes a product of unquantized operands with libxpu's kernels. */
 static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties, gemm_problem args,
                            matrix_unit unit, bool emulated) {
     const int device = xpu_stream_device(stream);
@@ -89,7 +90,7 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     return gemm_launch(stream, &args, &plan);
 }
 
-/* By whatever kernel suits; packs operands first where that is worth it. */
+/* Chooses the kernel; packs operands first if that pays. */
 static xpu_status compute(xpu_stream *stream, const xpu_device_properties *properties,
                           const gemm_problem *given, bool tf32) {
     gemm_problem args = *given;
@@ -100,7 +101,7 @@ static xpu_status compute(xpu_stream *stream, const xpu_device_properties *prope
     if (unit == MATRIX_UNIT_NONE && dot == MATRIX_UNIT_NONE &&
         matrix_fma_of(properties) == MATRIX_UNIT_NONE) {
         if (suits_host_kernel(properties, &args)) return multiply_on_host(stream, properties, &args);
-        gemm_problem transposed = args; /* few columns are few rows of the transpose */
+        gemm_problem transposed = args; /* a product with few columns is the transpose of one with few rows */
         gemm_transpose(&transposed);
         if (suits_host_kernel(properties, &transposed))
             return multiply_on_host(stream, properties, &transposed);
@@ -116,7 +117,7 @@ static xpu_status compute(xpu_stream *stream, const xpu_device_properties *prope
 static xpu_status gemm_by_host(xpu_stream *stream, const xpu_gemm_args *args, const xpu_post_ops *ending) {
     if (post_ops_is_none(ending)) return host_gemm(stream, args);
     if (ending->combine != XPU_COMBINE_NONE && args->other.data == args->out.data)
-        return XPU_ERROR_NOT_SUPPORTED; /* which the product would write over */
+        return XPU_ERROR_NOT_SUPPORTED; /* the product would overwrite C or the post-op's operand */
     xpu_gemm_args bare = *args;
     bare.epilogue = XPU_EPILOGUE_NONE, bare.combine = XPU_COMBINE_NONE;
     XPU_TRY(host_gemm(stream, &bare));
@@ -228,7 +229,7 @@ bool gemm_vector_scale_of(const xpu_quant_params *q, bool is_left, int64_t k, ve
     return is_known && !q->scale_is_swizzled && (along == 0 || along >= k) && across <= 1;
 }
 
-/* int8 with a scale for each line, or for all of them, and none where results are integers. */
+/* int8 operands with a scale per row or column, or one for all; integer results have no scales. */
 static bool is_bytes(const xpu_quant_params *q, bool is_left, int64_t k, bool is_scaled,
                      vector_scale *scale) {
     return q->dtype == XPU_INT8 && !q->zero && !q->zero_offset && (q->scale != NULL) == is_scaled &&
@@ -305,7 +306,7 @@ bool gemm_try_dequant_on_the_fly(xpu_stream *stream, const xpu_device_properties
     return true;
 }
 
-/* The host's library sums in float32, of bfloat16, too, and one pass over the sums does the rest. */
+/* The host's BLAS sums in float32, also for bfloat16; one pass over the sums applies the rest. */
 static xpu_status sums_by_host(xpu_stream *stream, const gemm_problem *args) {
     const int64_t m = args->m, n = args->n, results = args->batch * m * n;
     void *sums = NULL;

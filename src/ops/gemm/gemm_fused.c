@@ -16,7 +16,7 @@ void fused_spec(kernel_spec *spec, const fused_form *form) {
 }
 
 int64_t fused_blocks(fused_product *product, int lines) {
-    const int each = product->form.gated || product->form.cached ? lines / 2 : lines; /* pairs of lines */
+    const int each = product->form.gated || product->form.cached ? lines / 2 : lines; /* pairs of columns */
     int64_t block = 0;
     for (int i = 0; i < (product->form.gated ? 1 : product->form.parts); i++) {
         product->params.part[i].block = block;
@@ -70,7 +70,7 @@ static xpu_status check(const xpu_gemm_args *args, const xpu_gemm_fusion *fused,
     return XPU_SUCCESS;
 }
 
-/* Eight numbers of A's rows and of what they are multiplied by are read at a time. */
+/* Rows of A and the norm's weight are read eight elements at a time. */
 static bool can_norm(const xpu_gemm_args *args, const void *norm) {
     const uint64_t eight = 8 * xpu_dtype_size(args->dtype);
     return args->k % 8 == 0 && args->a.column_stride == 1 &&

@@ -45,7 +45,7 @@ static bool is_ready(matrix_unit unit, const gemm_operand *o, xpu_dtype dtype) {
            reads_well(unit, &lines, k_major, k_major ? o->k : o->count, k_major ? o->count : o->k, dtype);
 }
 
-/* Lines along k, or across it, that begin at multiples of 64 bytes. */
+/* Layout of a packed operand: rows (K-major or not) that start at multiples of 64 bytes. */
 static strided_view packed_lines(const gemm_operand *o, bool k_major, xpu_dtype dtype) {
     const int64_t line = 64 / (int64_t)xpu_dtype_size(dtype);
     const int64_t length = align_up(k_major ? o->k : o->count, line), count = k_major ? o->count : o->k;
@@ -92,8 +92,8 @@ static xpu_status pack(xpu_stream *stream, gemm_operand *o, bool k_major, xpu_dt
     return XPU_SUCCESS;
 }
 
-/* Is it worth a copy? What has no lines is the plain kernel's, several times slower; lines that aren't
- * aligned cost the multiply-adds little. */
+/* Is packing worth it? An operand without a contiguous dimension would need the portable kernel, which is
+ * several times slower. Misaligned rows cost plain multiply-adds little. */
 static bool is_worth(const gemm_problem *args, matrix_unit unit, bool has_lines, int64_t from) {
     const groups_shape s = gemm_shape_of_groups(args);
     const double size = (double)args->batch * (double)s.m * (double)s.n * (double)s.k;

@@ -103,7 +103,7 @@ xpu_status gemm_kernel_of(int device, const gemm_problem *args, gemm_choice choi
     spec_bool(&spec, "A_K_MAJOR", choice.a_k_major);
     spec_bool(&spec, "B_K_MAJOR", choice.b_k_major);
     spec_bool(&spec, "IS_SPLIT", choice.sliced);
-    if (by_vector) fused_spec(&spec, &args->fused); /* others' keys have no room */
+    if (by_vector) fused_spec(&spec, &args->fused); /* other kernels have no room for it in their keys */
     spec_int_if(&spec, args->grouped != 0, "GROUPED", args->grouped, 2);
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
@@ -194,19 +194,19 @@ bool gemm_offsets_fit_32bit(const strided_view *lines, xpu_dtype dtype) {
     return lines->across >= 0 && lines->across <= UINT32_MAX / 256 / (int64_t)xpu_dtype_size(dtype);
 }
 
-/* How many bytes of a run of neighbors in the result, or in C, go at a time; 0 where they aren't neighbors.
- */
+/* Bytes of a contiguous run of the result, or of C, that are accessed at a time; 0 if it is not
+ * contiguous. */
 static int run_vector_bytes(const xpu_matrix *matrix, matrix_unit unit, xpu_dtype dtype) {
     const strided_view lines = {matrix->data, matrix->column_stride, matrix->row_stride,
                                 matrix->batch_stride};
     const int run = (unit == MATRIX_UNIT_FMA || unit == MATRIX_UNIT_DOT ? 4 : 8) * (int)xpu_dtype_size(dtype);
     if (unit == MATRIX_UNIT_XMX || unit == MATRIX_UNIT_XMX8 || lines.along != 1)
-        return 0; /* whose lanes have a column each */
+        return 0; /* each lane has one column */
     const int aligned = matrix_alignment(&lines, dtype);
     return aligned < run ? aligned : run;
 }
 
-/* Of lines, and of the groups of 256 of them, places are 32-bit numbers. */
+/* Offsets of rows and of blocks of 256 rows must fit 32 bits. */
 static bool strides_fit_32bit(const quantized_lines *l) {
     const int64_t most = INT32_MAX / 256 / 8, steps[] = {l->across, l->scale.across, l->zero.across};
     for (int i = 0; i < 3; i++)
@@ -214,8 +214,8 @@ static bool strides_fit_32bit(const quantized_lines *l) {
     return true;
 }
 
-/* Does the unit make numbers of B's octets as it reads them (kernels/matrix/mma_dequant.h,
- * kernels/gemm/gemm_xmx_dequant.h)? */
+/* Does the engine's kernel dequantize aligned runs of eight elements of B on the fly
+ * (kernels/matrix/mma_dequant.h, kernels/gemm/gemm_xmx_dequant.h)? */
 static bool reads_vec8(matrix_unit unit, const gemm_problem *args) {
     const quantized_operand *b = args->lines;
     if (unit == MATRIX_UNIT_XMX) return b->by_columns && quantized_has_blocks(b);
@@ -310,8 +310,8 @@ bool gemm_plan_matrix(int device, const xpu_device_properties *properties, gemm_
            gemm_plan_unit(device, matrix_fma_of(properties), false, properties, args, plan);
 }
 
-/* One row of results, a line of B, or a part of each, a work-item: where B's lines can be read 16 bytes at a
- * time, which is what takes time. */
+/* GEMV: one row of A. A work-item computes one column of B or a part of it. It is bound by memory, so B must
+ * allow 16-byte loads. */
 static bool plan_gemv(const xpu_device_properties *properties, const gemm_problem *args, gemm_plan *plan) {
     gemm_choice *choice = &plan->choice;
     const int width = 16 / (int)xpu_dtype_size(args->operand);
@@ -344,8 +344,8 @@ static bool plan_gemv(const xpu_device_properties *properties, const gemm_proble
     return true;
 }
 
-/* What a work-group reads of B, and how much is worth less than a second kernel that adds slices up; fewer
- * slices than MANY_SLICES are added up by one work-item. */
+/* Bytes of B that a work-group reads. Below UNCUT_BYTES, splitting K costs more than it gains, because a
+ * second kernel must add up the slices; fewer than MANY_SLICES slices are added up by one work-item. */
 enum { UNCUT_BYTES = 256 << 10, MANY_SLICES = 32 };
 static int64_t gemv_bytes(const gemm_problem *args, const gemm_choice *choice) {
     const int64_t line = args->k * (int64_t)xpu_dtype_size(args->operand);

@@ -19,7 +19,7 @@ typedef struct gemm_problem {
     gemm_post_process after;
     const quantized_operand *lines; /* B, where it is quantized */
     fused_form fused;
-    xpu_grouped grouped; /* 0: all of the batch are alike */
+    xpu_grouped grouped; /* 0: all products of the batch share them */
     const int32_t *ends; /* of groups */
 } gemm_problem;
 

@@ -11,9 +11,9 @@
 static xpu_host_provider table;
 static atomic_bool table_set;
 
-/* May the environment's user have it at all? */
+/* Does the environment allow a host provider? */
 static bool allowed(void) {
-    static atomic_int answer; /* 0 not asked yet, 1 no, 2 yes */
+    static atomic_int answer; /* 0 not read yet, 1 no, 2 yes */
     int known = atomic_load_explicit(&answer, memory_order_relaxed);
     if (known == 0) {
         const char *value = getenv("OPENXPU_HOST_PROVIDER");
@@ -102,7 +102,7 @@ bool host_has_fast_wide(int device) {
     return xpu_host_provider_active(device) && table.gemm_f32_output && has_fast_bfloat16();
 }
 
-/* One group after the other. */
+/* Calls the provider for one group after another. */
 static xpu_status call_grouped(xpu_stream *stream, const void *given) {
     const grouped_call *call = given;
     int64_t begin = 0;

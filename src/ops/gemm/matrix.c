@@ -25,14 +25,14 @@ static const matrix_tile tall[] = {
 #include "core/matrix.def"
 #undef X
 };
-/* Teams of a group that make numbers for each other, and the local memory for these
+/* Subgroups of a work-group that share dequantized elements, and the local memory for these
  * (kernels/gemm/gemm_xmx_dequant.h). */
 enum { SHARING = 32, SHARED_BYTES = 2 * SHARING << 10 };
 static int subgroups_of(const matrix_tile *t) { return t->subgroups_m * t->subgroups_n; }
 
-/* The unit that the environment wants, or none. */
+/* The engine that OPENXPU_MATRIX selects, or none. */
 static matrix_unit wanted(void) {
-    static atomic_int answer; /* 0 not asked yet, else 1 more than the unit */
+    static atomic_int answer; /* 0 not read yet, else 1 more than the engine */
     int known = atomic_load_explicit(&answer, memory_order_relaxed);
     if (known == 0) {
         const char *value = getenv("OPENXPU_MATRIX");
@@ -135,9 +135,9 @@ bool matrix_reads_blocks(const strided_view *lines, int64_t length, int64_t coun
            pitch < most;
 }
 
-/* Of the model below, whose clock is an NVIDIA H200's: clocks a microsecond, until a group has its first
- * numbers, and of one more launch; bytes of memory a clock and unit. A slice shorter than this is mostly the
- * way there. */
+/* Constants of the cost model, from an NVIDIA H200: clocks per microsecond; clocks until the first operands
+ * of a work-group arrive, and of an additional launch; bytes of memory per clock and compute unit. Shorter
+ * slices than min_slice are dominated by the latency of the first step. */
 enum {
     CLOCKS = 2000,
     FIRST_STEP = 2000,
@@ -157,7 +157,7 @@ static bool is_intel(const xpu_device_properties *p) {
     return p->type == XPU_DEVICE_GPU && p->vendor_id == XPU_VENDOR_INTEL;
 }
 
-/* Numbers that a work-item reads ahead, by multiply-adds. */
+/* Elements that a work-item prefetches, without a matrix engine. */
 static int prefetched_per_item(const matrix_tile *t) { return (t->m + t->n) * t->step / threads_of(t); }
 
 /* Intel GPUs before Xe-HP (Tiger Lake, Alder Lake) have no more than 128 registers, where as much as sums may
@@ -187,46 +187,46 @@ static bool suits(const matrix_tile *t, int im2col_mode) {
            (im2col_mode < 3 || t->n <= threads_of(t));
 }
 
-/* The part of its rate that a compute unit reaches with `some` work-groups: nearly all from 512 work-items
+/* The share of its rate that a compute unit reaches with `some` work-groups; nearly all from 512 work-items
  * on. */
 static double busy(const matrix_tile *t, int64_t some) {
     const double part = (double)some * threads_of(t) / 512;
     return part < 1 ? 1.15 * part / (part + 0.15) : 1;
 }
 
-/* The same of a single small one of a plain product whose operands both come in short lines, along k: nobody
- * else's products fill the time until they are there. Of an H200, 512 x 4096 x 4096. */
+/* The same for a single small work-group of an unquantized product with two K-major operands: no other work
+ * hides its memory latency. Measured on an H200 at 512 x 4096 x 4096. */
 static double busy_alone(const matrix_choice *choice, const matrix_tile *t, int along_k) {
     const bool is_plain = !choice->b_bits && choice->im2col_mode == 0;
     return t->unit == MATRIX_UNIT_PTX && is_plain && along_k == 2 && threads_of(t) <= 128 ? 0.85 : 1;
 }
 
-/* When a wave of work-groups ends, a compute unit that has room for two gets two of those that are left while
- * others get none, so that the last wave takes as long as the others. Of an H200, 256 to 1,024 rows times
- * weights in few bits; plain products haven't been measured for it. */
+/* At the end of a wave, a compute unit with room for two work-groups may get two of the remaining ones while
+ * others get none, so the last wave takes as long as the others. Measured on an H200 for 256 to 1,024 rows
+ * times quantized weights; not measured for unquantized products. */
 static bool ends_full(const matrix_choice *choice) {
     return choice->b_bits && choice->unit == MATRIX_UNIT_PTX;
 }
 
-/* Numbers of 4 bits take so many registers that no three work-groups of 128 work-items fit there. */
+/* 4-bit weights need so many registers that three work-groups of 128 work-items do not fit. */
 static int occupancy_of(const matrix_choice *choice, const matrix_tile *t) {
     const bool are_few = choice->b_bits == 4 && choice->unit == MATRIX_UNIT_PTX && t->occupancy == 3;
     return are_few ? 2 : t->occupancy;
 }
 
-/* What the model asks of a product by a tile. */
+/* Input of the cost model: a product and a tile. */
 typedef struct tiled_product {
     const matrix_tile *tile;
     int64_t units, batch, m, n, k;
-    int step;           /* numbers along k */
-    double rate, alone; /* multiply-adds a clock of a full compute unit; busy_alone */
+    int step;           /* elements along K */
+    double rate, alone; /* multiply-adds per clock of a full compute unit; busy_alone */
     int occupancy;      /* occupancy_of */
     bool ends_full;
     size_t sum; /* bytes of a sum */
 } tiled_product;
 
-/* Clocks: those of the products on the compute unit with most work-groups; of the first steps' way from
- * memory; and of the slices' sums there and back. */
+/* Estimated clocks: the products of the busiest compute unit, the memory latency of the first steps, and the
+ * traffic of partial sums. */
 static double clocks_of(const tiled_product *p, int64_t cut) {
     const matrix_tile *t = p->tile;
     const int64_t groups = div_up(tiles(p->m, t->m) * tiles(p->n, t->n) * p->batch * cut, p->units);
@@ -242,8 +242,8 @@ static double clocks_of(const tiled_product *p, int64_t cut) {
     return clocks;
 }
 
-/* The clocks with as many slices as take least of them: a power of two, or as many as all compute units have
- * at once, twice to four times; or with `pinned` ones. */
+/* The lowest estimate over the numbers of slices: powers of two, and one to four times what fills all compute
+ * units; or the estimate for `pinned` slices. */
 static double cut_for(const tiled_product *p, int64_t pinned, int64_t *slices) {
     const matrix_tile *t = p->tile;
     double least = 0;
@@ -264,7 +264,7 @@ static double cut_for(const tiled_product *p, int64_t pinned, int64_t *slices) {
     return least;
 }
 
-/* Whose lines of the table a unit takes, and how much faster than these say. */
+/* The engine whose lines of matrix.def are used, and the factor to their rates. */
 static matrix_unit lines_of(matrix_unit unit) { return unit == MATRIX_UNIT_DOT ? MATRIX_UNIT_FMA : unit; }
 static double faster_than_lines(matrix_unit unit, xpu_dtype dtype) {
     return unit == MATRIX_UNIT_DOT ? 4 : unit == MATRIX_UNIT_FMA ? 1 : 2 / (double)xpu_dtype_size(dtype);
@@ -276,14 +276,13 @@ bool matrix_is_pinned(matrix_unit unit, xpu_dtype dtype, const xpu_device_proper
            fits(&table[pinned], product_sum_size(dtype), properties);
 }
 
-/* How the rates of its products are called. Multiply-adds have fp32's for all dtypes. */
+/* The dtype in the names of the rates. Without a matrix engine, fp32's rate serves all dtypes. */
 static rate_operand operand_of(matrix_unit unit, xpu_dtype dtype) {
     if (has_none(unit)) return unit == MATRIX_UNIT_DOT ? RATE_INT8 : RATE_FLOAT32;
     return xpu_dtype_size(dtype) == 1 ? RATE_INT8 : xpu_dtype_size(dtype) == 2 ? RATE_HALF : RATE_FLOAT32;
 }
 
-/* Multiply-adds a clock of a full compute unit: as `openxpu tune` measured them on the device, or else the
- * table's. */
+/* Multiply-adds per clock of a full compute unit: as measured by `openxpu tune`, else from matrix.def. */
 static double guess_of(matrix_unit unit, xpu_dtype dtype, int tile, int along_k) {
     return faster_than_lines(unit, dtype) * table[tile].rate[along_k];
 }
@@ -344,8 +343,7 @@ static int find_conv_tile(matrix_choice *choice, xpu_dtype dtype, const xpu_devi
     return best;
 }
 
-/* The same products come again and again, and to weigh all tiles takes up to 2 us: a thread keeps some
- * answers. */
+/* Weighing all tiles takes up to 2 us and products repeat, so a thread caches some answers. */
 int matrix_tile_for(matrix_choice *choice, xpu_dtype dtype, const xpu_device_properties *properties,
                     int64_t batch, int64_t m, int64_t n, int64_t k, int along_k, int64_t *slices) {
     enum { KEPT = 32 };
@@ -396,9 +394,9 @@ double matrix_clocks_of_traffic(const xpu_device_properties *properties, int64_t
     return LAUNCH + (double)bytes / (double)properties->gpu_subslice_count / BYTES;
 }
 
-/* --- for who measures --- */
+/* --- measuring rates --- */
 
-/* Can it read so many operands along k, and the others across? */
+/* Does the engine support products with this number of K-major operands? */
 static bool multiplies(matrix_unit unit, xpu_dtype dtype, int along_k) {
     const int least = unit == MATRIX_UNIT_DOT || unit == MATRIX_UNIT_XMX8     ? 2
                       : unit == MATRIX_UNIT_XMX && xpu_dtype_size(dtype) != 2 ? 1

@@ -5,7 +5,7 @@
 
 #include "ops/iter.h"
 
-/* What gemm_tile.h wants to know of a dtype, by its class; "" for those that have no products. */
+/* Build options of gemm_tile.h by dtype class; "" for classes without products. */
 #define OPTIONS(token, complex, single, twice)                                                               \
     "-DT=" token " -DCOMPLEX_T=" complex " -DFLOAT_T=" single " -DDOUBLE_T=" twice
 #define SINGLE_NOTHING "1"

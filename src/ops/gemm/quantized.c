@@ -68,9 +68,9 @@ static xpu_status check(const xpu_quant_params *q, int64_t rows, int64_t columns
     return XPU_SUCCESS;
 }
 
-/* --- an operand as lines --- */
+/* --- quantized operands as contiguous rows --- */
 
-/* Lines along the rows' or columns' direction, whichever has neighbors, but where scales' tiles say. */
+/* Views the operand as rows along its contiguous dimension, or along the one that swizzled scales require. */
 static quantized_operand operand_of(const xpu_matrix *m, const xpu_quant_params *q, int64_t rows,
                                     int64_t columns, bool by_columns) {
     if (q->scale_is_swizzled) by_columns = q->group_columns == 1;
@@ -106,20 +106,20 @@ static quantized_operand operand_of(const xpu_matrix *m, const xpu_quant_params 
 }
 static bool is_column_contiguous(const xpu_matrix *m) { return m->row_stride == 1 && m->column_stride != 1; }
 
-/* Do octets of neighbors lie at multiples of eight elements? */
+/* Do aligned runs of eight contiguous elements start at multiples of eight elements? */
 static bool is_aligned(const quantized_operand *o) {
     const quantized_lines *l = &o->lines;
     return (l->along == 1 || o->length == 1) && l->across % 8 == 0 && l->batch % 8 == 0 &&
            l->data % (uint64_t)bits_of(o->q->dtype) == 0;
 }
-/* … and have a scale and a zero in common? */
+/* … and share a scale and a zero point? */
 static bool is_shared(const quantized_operand *o) {
     return o->lines.group_along % 8 == 0 || o->lines.group_along == o->length;
 }
 
 bool quantized_has_vec8(const quantized_operand *o) { return is_aligned(o) && is_shared(o); }
 
-/* The greatest power of two, 3 at most, that divides it. */
+/* The exponent of the largest power of two, at most 2^3, that divides `v`. */
 static int power_in(uint64_t v) {
     int power = 0;
     while (power < 3 && !(v >> power & 1)) power++;
@@ -145,7 +145,8 @@ bool quantized_has_blocks(const quantized_operand *o) {
            matrix_reads_blocks(&bytes, o->length * bits / 8, o->count, XPU_INT8);
 }
 
-/* Has its scale so few bits that products with integers in kernels/gemm/quantized_load.h are exact? */
+/* Does the scale have so few bits that its products with integers are exact (kernels/gemm/quantized_load.h)?
+ */
 static bool has_short_scale(const xpu_quant_params *q) {
     const bool is_small = q->zero_offset >= -128 && q->zero_offset <= 128 &&
                           (!q->zero || q->zero_dtype == XPU_INT8 || q->zero_dtype == XPU_UINT8);
@@ -168,7 +169,7 @@ void quantized_spec(kernel_spec *spec, const quantized_operand *o) {
     spec_bool(spec, "HAS_ZERO_OFFSET", q->zero_offset != 0);
 }
 
-/* --- its numbers written down --- */
+/* --- dequantizing into a workspace --- */
 
 /* `is_padded`: the host's BLAS may multiply the padding of a row by zeros, so it must not be NaN. */
 static xpu_status dequantize_rows(xpu_stream *stream, const quantized_operand *o, int64_t batch,
@@ -233,7 +234,7 @@ xpu_status xpu_dequantize(xpu_stream *stream, const xpu_matrix *matrix, const xp
                            by_columns ? out->column_stride : out->row_stride, false);
 }
 
-/* In place of a product's quantized operand, its numbers in a workspace; lines begin at multiples of 64
+/* Replaces a quantized operand by its dequantized elements in a workspace; rows start at multiples of 64
  * bytes. */
 static xpu_status dequantize_lines(xpu_stream *stream, xpu_matrix *m, const quantized_operand *o,
                                    int64_t batch, xpu_dtype dtype, void **workspace) {
@@ -253,26 +254,27 @@ static xpu_status dequantize_operand(xpu_stream *stream, xpu_matrix *m, const xp
     return dequantize_lines(stream, m, &o, batch, dtype, workspace);
 }
 
-/* --- a few rows --- */
+/* --- products of few rows --- */
 
 static bool is_vector_aligned(const quantized_lines *l, int bits) {
     return (l->data | (uint64_t)(l->across * bits / 8) | (uint64_t)(l->batch * bits / 8)) % 16 == 0;
 }
 
-/* Work-groups of (lanes, subgroups), each of which has `lines` of B and `rows` of A at once; of a team's
- * lines, `columns`, each lane has eight elements at a time. */
+/* Work-groups of (lanes, subgroups). Each processes `lines` rows of K-major B and `rows` rows of A at once; a
+ * subgroup has `columns` rows of B, of which each lane reads eight elements at a time. */
 typedef struct few {
     int rows, columns, lines, lanes, subgroups, octets, subgroup;
     bool a_whole, a_alike;
-    /* gemm_small_m_mma: `sets` of 16 lines, whose subgroups share k out. Local memory has A's rows in `room`
-     * vectors, of which a work-item reads `each` a row, and with `ring` steps, and `numbers` of lines. */
-    bool by_units, emulated, k_whole, single, ring, is_one_set; /* the last is what the caller wants */
-    bool on_host, nibbles; /* gemm_small_m_host, whose local memory has `room` numbers of each row */
+    /* gemm_small_m_mma: `sets` of 16 rows of B, whose subgroups split K. Local memory has A's rows in `room`
+     * vectors, of which a work-item reads `each` per row, and with `ring` also steps of B and `numbers`
+     * scales of rows of B. */
+    bool by_units, emulated, k_whole, single, ring, is_one_set; /* is_one_set is set by the caller */
+    bool on_host, nibbles; /* gemm_small_m_host; local memory has `room` elements of each row of A */
     int room, sets, numbers, each;
 } few;
 
-/* Lines' elements, less a whole zero point, as numbers of 16 bits: are all of them exact? Those of 4 bits are
- * written into the mantissa of 64 first (kernels/gemm/gemm_small_m_mma.h). */
+/* Is every element minus its integer zero point exact in half precision? 4-bit elements are written into the
+ * mantissa of 64 first (kernels/gemm/gemm_small_m_mma.h). */
 static bool are_exact_in_half_precision(const xpu_quant_params *q) {
     if (form_of(q->dtype) > FORM_UNSIGNED) return !q->zero;
     if (q->zero && (q->zero_is_added || (q->zero_dtype != XPU_INT8 && q->zero_dtype != XPU_UINT8)))
@@ -303,8 +305,8 @@ static bool plan_small_m_mma(const xpu_device_properties *properties, const xpu_
     plan->lines = 16, plan->lanes = 32, plan->sets = 1;
     const bool each_line = l->group_across == 1 || (!b->q->scale && !b->q->zero);
     plan->single = args->batch == 1 && args->m <= plan->rows && each_line;
-    /* A group's beginning and end take as long as some of a team's steps: where there are many lines each has
-     * several sets of 16, and half or a quarter of its subgroups for each. */
+    /* The start and end of a work-group take as long as several steps. If B has many rows, a work-group has
+     * several sets of 16, with a half or a quarter of its subgroups for each. */
     const int64_t units = (int64_t)properties->gpu_subslice_count,
                   sets = div_up(args->n, 16) * div_up(args->m, plan->rows) * args->batch;
     const bool is_long = steps > 32 && plan->rows <= 8;
@@ -318,7 +320,7 @@ static bool plan_small_m_mma(const xpu_device_properties *properties, const xpu_
     plan->room = 0;
     for (int i = 0; i < 4 && pieces <= rooms[i]; i++) plan->room = rooms[i];
     plan->each = plan->room ? (int)div_up(steps * step, 8 * 32 * plan->subgroups) : 0;
-    /* Two steps of each team, and lines' scales and zeros, where A leaves room for them. */
+    /* If A leaves room: two steps per subgroup, and the rows' scales and zero points. */
     const int64_t of_lines = b->q->scale || b->q->zero ? div_up(args->k, l->group_along) * plan->lines : 0,
                   numbers = align_up(of_lines, 32 * plan->subgroups);
     plan->ring = plan->room > 0 && plan->room * 16 + plan->room * 4 * 8 / step + numbers * 8 +
@@ -347,11 +349,11 @@ static void plan_small_m_on_host(const xpu_device_properties *properties, const 
     plan->lines = plan->columns * plan->subgroups;
 }
 
-/* `alike`: A has elements as B has, float8. */
+/* `alike`: A has the same float8 format as B. */
 static bool plan_small_m(const xpu_device_properties *properties, const xpu_gemm_args *args,
                          const quantized_operand *b, bool alike, few *plan) {
     const bool host = matrix_fma_of(properties) == MATRIX_UNIT_NONE; /* a CPU, but for tests */
-    if (alike && host) return false; /* whose work-items would each make numbers of A anew */
+    if (alike && host) return false; /* each work-item would dequantize A again */
     if (args->m > TUNED(host, QUANTIZED_ROWS) || !b->by_columns || !is_aligned(b) || !is_shared(b) ||
         args->k == 0 || (args->a.column_stride != 1 && args->k > 1))
         return false;
@@ -410,7 +412,7 @@ static xpu_status multiply_small_m(xpu_stream *stream, const xpu_gemm_args *args
         spec_flag(&spec, "MATRIX_EMULATED", plan->emulated);
     } else if (plan->on_host) {
         spec_option_flag(&spec, "SMALL_M_ON_HOST", true);
-        spec_key_only(&spec, "on_host", 0, 3); /* where others have ROWS */
+        spec_key_only(&spec, "on_host", 0, 3); /* has the place of ROWS in the key */
         spec_int(&spec, "NIBBLES", plan->nibbles, 1);
         spec_int(&spec, "ROWS", plan->rows, 3);
         spec_int(&spec, "COLUMNS", plan->columns, 3);
@@ -445,8 +447,8 @@ static xpu_status multiply_small_m(xpu_stream *stream, const xpu_gemm_args *args
 
 /* --- the product --- */
 
-/* Are scales the same along k? Then sums are multiplied by them, and not the elements: what is left of the
- * operand, `unscaled`, are numbers of 8 bits or fewer, which halves hold exactly. */
+/* If scales are constant along K, they are applied to the sums instead of the elements. What is left of the
+ * operand, `unscaled`, has elements of at most 8 bits, which are exact in half precision. */
 static bool take_scale(const xpu_quant_params *q, bool is_left, int64_t k, vector_scale *scale,
                        xpu_quant_params *unscaled) {
     const bool is_exact =
@@ -461,13 +463,13 @@ static bool take_scale(const xpu_quant_params *q, bool is_left, int64_t k, vecto
     return true;
 }
 
-/* What sums are multiplied by of an operand whose other scales, if any, stay its own. */
+/* The operand's global scale, applied to the sums; other scales stay with the elements. */
 static vector_scale whole_of(const xpu_quant_params *q) {
     if (!q || !q->global_scale) return (vector_scale){NULL, XPU_FLOAT32, 0, 0};
     return (vector_scale){q->global_scale, XPU_FLOAT32, q->global_scale_stride, 0};
 }
 
-/* A and B, NULL where they aren't quantized, without the scales of their lines. */
+/* A and B (NULL if unquantized) without the scales that are applied to sums. */
 typedef struct unscaled_operands {
     const xpu_quant_params *a, *b;
     xpu_quant_params kept[2];
@@ -493,7 +495,7 @@ static quantized_operand right_of(const xpu_gemm_args *args, const xpu_quant_par
     return operand_of(&args->b, b, args->k, args->n, args->b.row_stride == 1);
 }
 
-/* By units once A is written down? Several rows then cost what one does. */
+/* Would dequantizing A first allow tensor cores? They compute several rows at the cost of one. */
 static bool suits_matrix_engine(const xpu_device_properties *properties, const xpu_gemm_args *args,
                                 const quantized_operand *b) {
     xpu_gemm_args written = *args;
@@ -502,7 +504,7 @@ static bool suits_matrix_engine(const xpu_device_properties *properties, const x
     return args->m > ROWS_AT_ONCE && plan_small_m(properties, &written, b, false, &plan) && plan.by_units;
 }
 
-/* A few rows, both float8, as they are read. */
+/* Few rows, both operands in the same float8 format, dequantized on the fly. */
 static bool try_same_format(xpu_stream *stream, const xpu_device_properties *properties,
                             const xpu_gemm_args *args, const unscaled_operands *unscaled,
                             xpu_status *status) {
@@ -516,7 +518,7 @@ static bool try_same_format(xpu_stream *stream, const xpu_device_properties *pro
     return true;
 }
 
-/* More rows are better multiplied with a B that is written down. */
+/* For more rows, dequantizing B into a workspace is faster. */
 static int64_t max_rows_on_the_fly(const xpu_device_properties *properties, xpu_dtype dtype) {
     const bool host = properties->type == XPU_DEVICE_CPU;
     bool emulated = false;
@@ -524,7 +526,7 @@ static int64_t max_rows_on_the_fly(const xpu_device_properties *properties, xpu_
     return by_blocks ? TUNED(host, QUANTIZED_XMX16) : TUNED(host, QUANTIZED_TILES);
 }
 
-/* B as it is read, where that goes; A consists of numbers. */
+/* Dequantizes B on the fly if a kernel supports it; A is unquantized. */
 static bool try_on_the_fly(xpu_stream *stream, const xpu_device_properties *properties,
                            const xpu_gemm_args *args, const unscaled_operands *unscaled, xpu_status *status) {
     if (!unscaled->b) return false;
@@ -540,7 +542,7 @@ static bool try_on_the_fly(xpu_stream *stream, const xpu_device_properties *prop
     return by_few;
 }
 
-/* In place of numbers of one dtype those of another, in a workspace. */
+/* Replaces an operand by a copy of another dtype in a workspace. */
 static xpu_status copy_operand(xpu_stream *stream, xpu_matrix *m, xpu_dtype from, int64_t batch, int64_t rows,
                                int64_t columns, xpu_dtype to, void **workspace) {
     const bool by_columns = is_column_contiguous(m);
@@ -553,8 +555,8 @@ static xpu_status copy_operand(xpu_stream *stream, xpu_matrix *m, xpu_dtype from
     return XPU_SUCCESS;
 }
 
-/* Columns from `first` on, `count` of them, of a product and of what B's elements lie in; `first` is even,
- * and a multiple of a group. */
+/* `count` columns of the product from `first` on, and of B's elements; `first` is even and a multiple of a
+ * group. */
 static xpu_matrix columns_from(const xpu_matrix *m, int64_t first, int bits) {
     xpu_matrix part = *m;
     if (m->data) part.data = (char *)m->data + first * m->column_stride * bits / 8;
@@ -576,7 +578,7 @@ static void take_columns(xpu_gemm_args *args, xpu_quant_params *b, gemm_post_pro
     after->b.data = part_from(after->b.data, after->b.dtype, first * after->b.line);
 }
 
-/* As many columns of B at a time as QUANTIZED_WORKSPACE lets be written down; the fewest parts of a size. */
+/* Columns of B to dequantize at a time, limited by QUANTIZED_WORKSPACE; parts of about equal size. */
 static int64_t columns_at_once(const xpu_device_properties *properties, const xpu_gemm_args *args,
                                const xpu_quant_params *b, const gemm_post_process *after, xpu_dtype operand) {
     const int64_t group = b->group_columns > 1 ? b->group_columns : 1, whole = align_up(256, group);
@@ -646,8 +648,8 @@ static xpu_status multiply_unscaled(xpu_stream *stream, const xpu_device_propert
     return workspace_release(wide, status);
 }
 
-/* float16 has too few powers of two for the numbers of two operands with scales of groups along k: their
- * product is float32's. */
+/* The range of float16 is too small for products of two operands with scales per group along K, so the
+ * product is computed in float32. */
 static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *properties,
                            const xpu_gemm_args *given, const xpu_quant_params *a, const xpu_quant_params *b,
                            void *workspace[3]) {
@@ -665,7 +667,7 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
         XPU_TRY(xpu_workspace_take(stream, (size_t)(args.batch * args.m * args.n) * sizeof(float),
                                    &workspace[2]));
         args.out = (xpu_matrix){workspace[2], args.m * args.n, args.n, 1};
-        if (args.c.data) { /* in place of the result */
+        if (args.c.data) { /* instead of the result */
             XPU_TRY(gemm_copy(stream, &args.out, XPU_FLOAT32, &given->c, XPU_FLOAT16, args.batch, args.m,
                               args.n));
             args.c = args.out;
@@ -676,7 +678,7 @@ static xpu_status multiply(xpu_stream *stream, const xpu_device_properties *prop
     return gemm_copy(stream, &given->out, XPU_FLOAT16, &args.out, XPU_FLOAT32, args.batch, args.m, args.n);
 }
 
-/* Do kernels for one serve the other, but for addresses and what is written in gemm_part? */
+/* Can both operands use the same kernel, with only the fields of gemm_part different? */
 static bool have_same_format(const quantized_operand *a, const gemm_post_process *of_a,
                              const quantized_operand *b, const gemm_post_process *of_b) {
     const xpu_quant_params *p = a->q, *q = b->q;
@@ -713,7 +715,8 @@ xpu_status fused_on_the_fly(xpu_stream *stream, const xpu_device_properties *pro
         xpu_gemm_args one = all[i];
         one.n = part->n;
         lines[i] = right_of(&one, unscaled[i].b);
-        plan[i].is_one_set = fused->form.cached == 2; /* of heads, which share few sets' lines */
+        plan[i].is_one_set =
+            fused->form.cached == 2; /* for normalized heads, which must not be split among sets */
         if (!plan_small_m(properties, &all[i], &lines[i], false, &plan[i]) ||
             !is_same_plan(&plan[0], &plan[i]) ||
             !have_same_format(&lines[0], &unscaled[0].after, &lines[i], &unscaled[i].after))
@@ -754,7 +757,7 @@ xpu_status xpu_gemm_quantized(xpu_stream *stream, const xpu_gemm_args *args, con
     return status;
 }
 
-/* An operand of groups written down; where its scales are cut as it is, by groups. */
+/* Dequantizes a grouped operand into a workspace; swizzled scales restart in each group. */
 static xpu_status dequantize_grouped(xpu_stream *stream, xpu_matrix *m, const xpu_quant_params *q,
                                      const xpu_gemm_args *args, xpu_grouped grouped, const int32_t *ends,
                                      bool is_left, void **workspace) {
@@ -772,8 +775,8 @@ static xpu_status dequantize_grouped(xpu_stream *stream, xpu_matrix *m, const xp
     return dequantize_lines(stream, m, &o, args->batch, args->dtype, workspace);
 }
 
-/* A is written down, without its scales where the sums can be multiplied by them; so is B where it isn't
- * taken as it is read. */
+/* Dequantizes A into a workspace, leaving out scales that can be applied to sums; B likewise, unless it is
+ * dequantized on the fly. */
 xpu_status xpu_gemm_grouped_quantized(xpu_stream *stream, const xpu_gemm_args *given, xpu_grouped grouped,
                                       const int32_t *ends, const xpu_quant_params *a,
                                       const xpu_quant_params *b) {
@@ -810,9 +813,9 @@ xpu_status xpu_gemm_grouped_quantized(xpu_stream *stream, const xpu_gemm_args *g
     return status;
 }
 
-/* --- to bytes --- */
+/* --- int8 products and output quantization --- */
 
-/* Zero points of rows of bytes. */
+/* Zero points per row of an int8 operand. */
 static bool row_zero_points(const xpu_quant_params *a, int64_t k, vector_zero_point *zeros) {
     *zeros = (vector_zero_point){NULL, 0, a->zero_offset};
     if (!a->zero) return true;

@@ -11,7 +11,7 @@ typedef struct quantized_operand {
     const xpu_quant_params *q;
     quantized_lines lines;
     int64_t count, length;
-    bool by_columns; /* lines are columns */
+    bool by_columns; /* rows are columns of the operand */
     int cut;         /* what belongs to groups: CUT_… of kernels/gemm/quantized.h */
     int64_t groups;
     const int32_t *ends; /* device memory: ends of the groups */
