@@ -28,19 +28,19 @@ typedef enum attention_kernel {
  * is used, which always computes some of the gradients. */
 typedef struct matrix_plan {
     matrix_unit unit;
-    bool emulated, shared; /* by NVIDIA's subgroups that have the same rows, and other keys */
+    bool emulated, shared; /* `shared`: the subgroups of a work-group have the same rows and different keys */
     bool direct;           /* CPU: few rows read keys and values in place */
-    int sliced; /* 1: another launch joins slices of the keys; 2: the work-group that comes last does */
-    int subgroups,
-        rows; /* subgroups of a work-group, rows of a team; of several subgroups' rows, its share */
-    int step; /* rows of the other side at a time */
-    /* NVIDIA's: */
+    int sliced;            /* 1: another launch merges the KV splits; 2: the last work-group does */
+    int subgroups, rows; /* subgroups per work-group, and rows per subgroup (or its share of rows that several
+                            subgroups have) */
+    int step;            /* rows of the other side per step */
+    /* tensor cores: */
     int stages;
-    int aligned; /* bytes, of all rows that are read */
+    int aligned; /* bytes; alignment of all rows that are read */
     bool out_pairs;
-    /* Intel's: */
-    int together; /* subgroups that have the same rows, of 8 lanes */
-    int grads;    /* of a launch: 0 the queries', 1 the values', 2 the keys' */
+    /* XMX: */
+    int together; /* subgroups that have the same rows (SIMD8) */
+    int grads;    /* gradients of the launch: 0 the queries', 1 the values', 2 the keys' */
 } matrix_plan;
 static const matrix_plan plain = {.unit = MATRIX_UNIT_NONE};
 enum { LOCAL_BYTES = 48 * 1024, SLICES_MOST = 1024, PART = 256 };
@@ -55,7 +55,7 @@ static int part_of(int64_t depth) { return round_up(div_up(depth, parts_of(depth
 static int tile_of(const matrix_plan *plan) {
     return plan->shared ? plan->rows : plan->subgroups * plan->rows;
 }
-/* Keys that a work-group has at a time. */
+/* Keys per step of a work-group. */
 static int group_step(const matrix_plan *plan) {
     return plan->shared ? plan->subgroups * plan->step : plan->step;
 }
@@ -203,7 +203,7 @@ static bool reads_blocks(const xpu_tensor *t) {
            matrix_reads_blocks(&items, t->size[3], t->size[2], t->dtype);
 }
 
-/* Bytes of a row of a tile. */
+/* Bytes of a row of a local-memory tile. */
 static int local_tile_row_bytes(int64_t depth, int element) {
     const int pieces = round_up(depth, 16) * element / 16;
     return LOCAL_TILE_PITCH(pieces) * 16;
@@ -227,7 +227,7 @@ static bool plan_ptx(const xpu_device_properties *properties, bool banded, atten
     const int64_t units = (int64_t)properties->gpu_subslice_count;
     plan->subgroups = 4, plan->rows = 16;
     const int both = local_tile_row_bytes(p->depth, element) + local_tile_row_bytes(p->value_depth, element);
-    if (forward && rows <= 16) { /* of one team, which waits for memory more than it multiplies */
+    if (forward && rows <= 16) { /* the rows of one subgroup; bound by memory */
         const int room = LOCAL_BYTES - 1024 - plan->rows * local_tile_row_bytes(p->depth, element);
         plan->shared = true, plan->stages = 2, plan->step = 16;
         while (plan->subgroups > 1 && group_step(plan) * both * plan->stages > room) plan->subgroups /= 2;
@@ -242,14 +242,15 @@ static bool plan_ptx(const xpu_device_properties *properties, bool banded, atten
     return true;
 }
 
-/* By Intel's. */
+/* Plans for XMX with SIMD16. */
 static bool plan_xmx(bool banded, attention_params *p, const xpu_tensor *const *read, bool forward,
                      matrix_plan *plan) {
     const xpu_tensor *const query = read[0];
     for (; *read; read++)
         if (!reads_blocks(*read)) return false;
     const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
-    if (depth > 128 || !(p->scale > 0)) return false; /* the largest product has the largest score */
+    if (depth > 128 || !(p->scale > 0))
+        return false; /* otherwise the largest product would not have the largest score */
     const strided_view heads = {query->data, 1, query->stride[1], 0};
     if (forward && !banded && p->queries == 1 &&
         matrix_reads_blocks(&heads, p->depth, p->heads, query->dtype))
@@ -259,19 +260,21 @@ static bool plan_xmx(bool banded, attention_params *p, const xpu_tensor *const *
     return true;
 }
 
-/* By Intel's of 8 lanes. */
+/* Plans for XMX with SIMD8. */
 static bool plan_xmx8(const xpu_device_properties *properties, bool banded, attention_params *p,
                       const xpu_tensor *const *read, bool forward, matrix_plan *plan) {
-    enum { MOST_PITCH = 1 << 26 }; /* a step's rows are 32-bit numbers of bytes apart */
+    enum { MOST_PITCH = 1 << 26 }; /* byte offsets of a step's rows have 32 bits */
     for (; *read; read++)
         if (alignment_of(*read) < 16 || (*read)->stride[2] < 0 || (*read)->stride[2] >= MOST_PITCH)
             return false;
     const int depth = p->depth > p->value_depth ? p->depth : p->value_depth;
     if (depth > 128 || p->depth % 16 != 0 || p->value_depth % 16 != 0) return false;
-    if (!p->bias.data && !(p->scale > 0)) return false; /* the largest product has the largest score */
+    if (!p->bias.data && !(p->scale > 0))
+        return false; /* otherwise the largest product would not have the largest score */
     if (forward && !banded && p->queries == 1) p->packed = p->heads / p->key_heads;
-    /* Forward 16 rows a team halve what it reads of local memory, where registers hold them and enough
-     * work-groups remain; four subgroups have 32 of longer heads. Backward two have 16, or four. */
+    /* Forward: 16 rows per subgroup halve the local-memory reads, if registers suffice and enough work-groups
+     * remain; for longer heads, four subgroups have 32 rows. Backward: two subgroups have 16 rows, or four
+     * do. */
     plan->subgroups = 16, plan->together = 1, plan->rows = 8, plan->step = depth <= 64 ? 32 : 16;
     if (!forward) {
         plan->together = depth <= 64 ? 2 : 4, plan->rows = 16 / plan->together;
@@ -290,7 +293,7 @@ static bool plan_xmx8(const xpu_device_properties *properties, bool banded, atte
 static matrix_plan plan_for(const xpu_device_properties *properties, bool banded, attention_params *p,
                             const xpu_tensor *const *read, const xpu_tensor *const *written, bool forward) {
     matrix_plan found = plain;
-    /* fp32 as sums of tf32 is NVIDIA's alone. */
+    /* Only tensor cores compute fp32 from sums of tf32 products. */
     const xpu_dtype dtype = read[0]->dtype;
     found.unit = matrix_unit_of(properties, dtype == XPU_FLOAT32 ? XPU_BFLOAT16 : dtype, &found.emulated);
     if (dtype == XPU_FLOAT32 && found.unit != MATRIX_UNIT_PTX) return plain;
@@ -349,10 +352,10 @@ static void split_keys(const xpu_device_properties *properties, attention_params
                             : plan->subgroups == 1 ? 8
                                                    : 2) *
                            units;
-    /* Those of a shared tile all run at once, the same number on each unit. */
+    /* The work-groups of a shared tile all run at once, the same number on each compute unit. */
     int64_t slices = plan->shared && groups <= wanted ? wanted / groups : div_up(wanted, groups);
     if ((plan->subgroups > 1 || plan->shared) && groups >= units)
-        slices = 1; /* the sums' way to memory and back costs more */
+        slices = 1; /* writing and merging partial sums would cost more */
     if (plan->shared && slices > MAX_FUSED && div_up(units, groups) <= MAX_FUSED) slices = MAX_FUSED;
     if (slices > most) slices = most;
     if (pinned < SLICES_MOST) slices = pinned;
@@ -361,11 +364,15 @@ static void split_keys(const xpu_device_properties *properties, attention_params
     p->slices = div_up(p->keys, p->slice);
 }
 
-/* Can a kernel read 16 elements of any row at once, and nothing beside? */
+/* Can a kernel read a row 16 elements at a time without reading past its end? */
 static bool reads_vector16(const xpu_tensor *t) { return t->stride[3] == 1 && t->size[3] % 16 == 0; }
 
 /* attention_host.cl: CPUs without a host library for attention. */
-enum { HOST_BAND = 48, HOST_DEPTH = 256, HOST_LOCAL = 176 << 10 }; /* kernels/attention/attention_host.cl */
+enum {
+    HOST_BAND = 48,
+    HOST_DEPTH = 256,
+    HOST_LOCAL = 176 << 10
+}; /* as in kernels/attention/attention_host.cl */
 static bool suits_host_kernel(const xpu_device_properties *properties, const xpu_attention *args) {
     const xpu_dtype bias = args->bias ? args->bias->dtype : XPU_FLOAT32;
     const int64_t depth = args->query->size[3], value_depth = args->value->size[3];
@@ -417,8 +424,8 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
     void *partial = NULL;
     const size_t sums = (size_t)(p.slices * p.batch * p.heads * p.queries);
     const size_t elements = sums * (size_t)PARTIAL_PITCH(p.value_depth);
-    const int64_t each =
-        div_up(p.queries * p.packed, tile_of(&plan)) * (p.heads / p.packed) * p.batch; /* of a slice */
+    const int64_t each = div_up(p.queries * p.packed, tile_of(&plan)) * (p.heads / p.packed) *
+                         p.batch; /* work-groups per split */
     plan.sliced = 1;
     if (plan.unit == MATRIX_UNIT_PTX && p.slices <= MAX_FUSED && each <= XPU_WORKSPACE_COUNTERS) {
         uint32_t *counters;
@@ -434,7 +441,7 @@ xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) 
     return workspace_release(partial, status);
 }
 
-/* bias = the sums of its slices, which lie without gaps. */
+/* bias = sum of the contiguous partial results of all slices. */
 static xpu_status sum_partials(xpu_stream *stream, const void *partial, int64_t slices,
                                const xpu_tensor *bias) {
     xpu_iter iter = {.outputs = 1, .inputs = 1, .dims = 5};
@@ -451,7 +458,8 @@ static xpu_status sum_partials(xpu_stream *stream, const void *partial, int64_t 
     return xpu_reduce(stream, XPU_REDUCE_SUM, &iter, 0);
 }
 
-/* What a tile of the bias is summed over is cut where there are too few tiles for all compute units. */
+/* Gradient of the bias. If there are too few tiles for all compute units, the sum of each tile is split into
+ * slices. */
 static xpu_status grad_bias(xpu_stream *stream, const xpu_device_properties *properties,
                             const xpu_attention *args, const attention_params *given,
                             const xpu_tensor *bias) {
@@ -475,7 +483,7 @@ static xpu_status grad_bias(xpu_stream *stream, const xpu_device_properties *pro
     return workspace_release(partial, status);
 }
 
-/* Those of the queries, and of the keys and values. */
+/* Gradients of the queries, and of the keys and values. */
 static xpu_status grad_operands(xpu_stream *stream, const xpu_device_properties *properties,
                                 const xpu_attention *args, const xpu_attention_grad *grad,
                                 attention_params *p) {
@@ -493,7 +501,7 @@ static xpu_status grad_operands(xpu_stream *stream, const xpu_device_properties 
         matrix_plan values = plan;
         values.grads = 1;
         if (plan.unit == MATRIX_UNIT_XMX8)
-            values.together = 2, values.rows = 8, values.step = 32; /* whose halves the two subgroups have */
+            values.together = 2, values.rows = 8, values.step = 32; /* each of the two subgroups has a half */
         status = launch(stream, args, KERNEL_GRAD_KEY_VALUE, &values, p);
         plan.grads = 2;
     }
@@ -561,7 +569,7 @@ xpu_status xpu_split_heads(xpu_stream *stream, const xpu_split_heads_args *args)
     memcpy(&params.scale64, &args->scale, sizeof params.scale64);
     if (params.rows * args->heads * args->depth == 0) return XPU_SUCCESS;
 
-    int lanes = 16; /* a CPU's vector; on GPUs a head's elements */
+    int lanes = 16; /* on CPUs a vector; on GPUs the elements of a head */
     if (properties->type != XPU_DEVICE_CPU)
         while (lanes < args->depth && lanes < 128) lanes *= 2;
     kernel_spec spec;

@@ -68,7 +68,7 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, direction direction, 
     XPU_TRY(conv_by_depthwise(stream, dtype, direction, &p, &done));
     if (!done) XPU_TRY(conv_by_few_channels(stream, dtype, direction, &p, &done));
     if (done) return XPU_SUCCESS;
-    /* Whose results are ended by passes of their own, so they can't be written over what is combined. */
+    /* These apply post-ops in a separate pass, so the result must not overwrite the post-op's operand. */
     const xpu_addr result = direction == CONV_BACKWARD_DATA ? p.x : p.y;
     if (p.end.other != result) XPU_TRY(conv_by_patches(stream, dtype, direction, &p, &done));
     if (!done && p.end.other != result) XPU_TRY(conv_by_matrix(stream, dtype, direction, &p, &done));
@@ -80,7 +80,7 @@ static xpu_status run(xpu_stream *stream, xpu_dtype dtype, direction direction, 
                   x_pixels = p.batch * volume(p.in);
     conv_choice choice = {.direction = direction, .dtype = dtype, .point_kernel = taps == 1, .end = p.end};
 
-    /* Where channels lie closer than pixels: judged by the layout of the im2col operand's tensor. */
+    /* Are channels contiguous and pixels not? The im2col operand's tensor decides. */
     const xpu_i64 *layout = direction == CONV_BACKWARD_DATA ? p.y_stride : p.x_stride;
     choice.channels_fast = layout[1] == 1 && layout[4] != 1;
     int64_t channels, few;
@@ -178,7 +178,7 @@ xpu_status xpu_conv_forward_post_ops(xpu_stream *stream, const xpu_conv *conv, c
     return run(stream, input->dtype, direction, p, bias, ending, other, output);
 }
 
-/* The bias' gradient: y's sums over all but channels, the nearest dimensions first. */
+/* Gradient of the bias: sums y's gradient over all dimensions but channels, the innermost first. */
 static xpu_status sum_bias(xpu_stream *stream, const xpu_tensor *y, const xpu_tensor *bias) {
     const int64_t element = (int64_t)xpu_dtype_size(y->dtype);
     xpu_iter iter = {.outputs = 1, .inputs = 1, .dims = y->dims};

@@ -8,13 +8,13 @@
 #include "xpu/trace.h"
 
 enum {
-    STRIP = 4,              /* conv_depthwise.cl's */
-    MOST_LANES = 16,        /* vectors side by side in a work-group */
-    MOST_RUN = 8,           /* taps at a time */
-    MOST_SUMS = 40,         /* numbers that a work-item holds of w's gradient */
+    STRIP = 4,              /* as in conv_depthwise.cl */
+    MOST_LANES = 16,        /* adjacent vectors per work-group */
+    MOST_RUN = 8,           /* taps per run */
+    MOST_SUMS = 40,         /* accumulators of w's gradient per work-item */
     MOST_WEIGHTS = 8 << 10, /* floats in local memory */
-    GROUPS = 8,             /* work-groups a unit, for w */
-    STRIPS = 4              /* for which a work-item is worth its sums' addition */
+    GROUPS = 8,             /* work-groups per compute unit, for w's gradient */
+    STRIPS = 4              /* strips per work-item; fewer would not pay for adding up its sums */
 };
 
 typedef enum depthwise_kernel {
@@ -68,7 +68,7 @@ static xpu_range range_of(const choice *c, int64_t groups, int64_t work) {
                        .work = (uint64_t)work};
 }
 
-/* Sums of w's gradient: slices of y's strips, so many that all units are busy. */
+/* Gradient of w. Strips of y are split into slices, so that all compute units are busy. */
 static xpu_status sum_weights(xpu_stream *stream, const xpu_device_properties *properties, choice c,
                               conv_depthwise_params *q) {
     conv_matrix_params *m = &q->geometry;
@@ -136,7 +136,7 @@ xpu_status conv_by_depthwise(xpu_stream *stream, xpu_dtype dtype, direction dire
     c.exact = true;
     int64_t phases = 1;
     for (int d = 0; d < 3; d++) {
-        c.taps *= m->phase[d][0].taps.value; /* of the phase that has most */
+        c.taps *= m->phase[d][0].taps.value; /* of the phase with most taps */
         phases *= m->phases[d];
         q.apart[d] = direction == CONV_BACKWARD_DATA
                          ? p->stride[d] / (xpu_i32)conv_common_divisor(p->stride[d], p->dilation[d])
@@ -148,7 +148,7 @@ xpu_status conv_by_depthwise(xpu_stream *stream, xpu_dtype dtype, direction dire
     for (xpu_u32 i = 0; i < m->phases[2]; i++) c.exact = c.exact && m->phase[2][i].taps.value % c.run == 0;
     c.step = m->step[2], c.tap_step = m->tap_step[2];
     if (c.taps < 1) c.taps = 1;
-    /* Whole strips of a step or a dilation like that would be written out. */
+    /* Larger strides or dilations would unroll too much code. */
     if (c.step > 8 || abs((int)c.tap_step) > 4) return XPU_SUCCESS;
 
     m->extent[2] = conv_divisor_of(div_up(m->extent[2].value, STRIP));

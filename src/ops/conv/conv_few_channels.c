@@ -10,27 +10,27 @@
 #include "xpu/trace.h"
 
 enum {
-    MOST_CHANNELS = 4,  /* of x in a group */
-    LEAST_CHANNELS = 4, /* of y, or there is too little to add up */
+    MOST_CHANNELS = 4,  /* of x per group */
+    LEAST_CHANNELS = 4, /* of y; fewer give too short sums */
     MOST_STRIDE = 4,
-    MOST_SPAN = 24,      /* pixels of a line of y that a work-item holds */
-    MOST_WRITTEN = 2400, /* multiply-adds that are written out */
+    MOST_SPAN = 24,      /* pixels of a row of y per work-item */
+    MOST_WRITTEN = 2400, /* unrolled multiply-adds */
     MOST_THREADS = 128,
     MOST_LANES = 16,
     MOST_LOCAL = 40 << 10, /* bytes of local memory; NVIDIA GPUs allow 48 KiB per kernel */
-    LOAD_COST = 6          /* multiply-adds for which a number of y or w is brought */
+    LOAD_COST = 6          /* cost of loading an element of y or w, in multiply-adds */
 };
 
-/* Pixels of x that a work-item has along a dimension, by the stride: those from 4, 4, 2 and 2 pixels of y
- * along the width, so that its lines are read 16 or 8 bytes at a time. Intel's compiler reads so far ahead
- * that registers run out with as many. */
+/* Pixels of x per work-item along width and height, by stride: those of 4, 4, 2 and 2 pixels of y along the
+ * width, so that rows are read 16 or 8 bytes at a time. Second row: Intel GPUs, whose compiler prefetches so
+ * much that more pixels would spill. */
 static const int wide_of[2][MOST_STRIDE + 1] = {{0, 4, 8, 6, 8}, {0, 4, 8, 6, 4}};
 static const int high_of[2][MOST_STRIDE + 1] = {{0, 4, 2, 3, 4}, {0, 2, 2, 3, 4}};
 
 /* Along one dimension. */
 typedef struct along {
-    int64_t taps, stride, dilation, pixels; /* of x, a work-item's */
-    int64_t least, ahead, span;             /* conv_few_channels.cl */
+    int64_t taps, stride, dilation, pixels; /* pixels of x per work-item */
+    int64_t least, ahead, span;             /* as in conv_few_channels.cl */
 } along;
 
 typedef struct choice {
@@ -38,7 +38,7 @@ typedef struct choice {
     int64_t channels, lanes, rows, step;
     along h, w;
     bool y_quads, registers; /* Intel GPUs: large register mode */
-    int subgroup;            /* … */
+    int subgroup;            /* Intel GPUs: subgroup size */
     int out;
     post_ops_params end;
 } choice;
@@ -75,10 +75,10 @@ static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
                             "conv_few_channels %s grad_input", xpu_dtype_name(c->dtype));
 }
 
-/* The quotient, towards positive infinity. */
+/* The quotient, rounded up. */
 static int64_t quotient_up(int64_t a, int64_t b) { return a >= 0 ? div_up(a, b) : -(-a / b); }
 
-/* False where the taps reach too far, or the first pixels lie beyond all of them. */
+/* False if the taps reach too far, or if no tap reaches the first pixels. */
 static bool describe(const conv_params *p, int d, const int *pixels_of, along *a) {
     if (p->stride[d] > MOST_STRIDE) return false;
     *a = (along){.taps = p->taps[d],
@@ -101,7 +101,7 @@ static int64_t plane_of(const choice *c) {
                     4);
 }
 
-/* Channels of y at a time; 0 where local memory hasn't room for one. */
+/* Channels of y per step; 0 if local memory has no room for one. */
 static int64_t step_of(const choice *c, int64_t local) {
     int64_t step = 8;
     const int64_t held = c->channels == 3 ? 4 : c->channels;
@@ -110,7 +110,7 @@ static int64_t step_of(const choice *c, int64_t local) {
     return step;
 }
 
-/* The work-group for which least is to be done in all. False where none fits. */
+/* Chooses the work-group shape with the lowest total cost. False if none fits. */
 static bool shape_group(const conv_params *p, int64_t local, choice *c) {
     const int64_t strips = div_up(p->in[2], c->w.pixels), lines = div_up(p->in[1], c->h.pixels);
     const int64_t written =
@@ -122,7 +122,7 @@ static bool shape_group(const conv_params *p, int64_t local, choice *c) {
             c->lanes = lanes, c->rows = threads / lanes;
             c->step = step_of(c, local);
             if (c->step < 1) continue;
-            /* a chunk's barriers are worth as many multiply-adds as a strip's */
+            /* the barriers of a step cost as much as the multiply-adds of a strip */
             const int64_t cost =
                 div_up(strips, lanes) * div_up(lines, c->rows) *
                 (align_up(lanes * c->rows, 32) * (written + written / c->step) + LOAD_COST * plane_of(c));
@@ -138,7 +138,7 @@ static bool are_quads(xpu_dtype dtype, xpu_addr data, const xpu_i64 *stride, int
            (stride[first] | stride[second] | stride[third]) % 4 == 0;
 }
 
-/* How results are written; conv_few_channels.cl's OUT. */
+/* How results are stored: OUT in conv_few_channels.cl. */
 static int out_of(const choice *c, const conv_params *p) {
     if (c->end.combine || c->end.epilogue || c->w.pixels % 4 != 0) return 0;
     if (p->x_stride[1] == 1 && p->x_stride[4] == p->c && p->groups == 1 &&
@@ -171,7 +171,7 @@ xpu_status conv_by_few_channels(xpu_stream *stream, xpu_dtype dtype, direction d
         return XPU_SUCCESS;
     const int64_t written = c.h.pixels * c.w.pixels * c.channels * c.h.taps * c.w.taps,
                   phases = c.h.stride * c.w.stride;
-    /* Distances in an image of y are counted with 32 bits. */
+    /* Offsets within an image of y have 32 bits. */
     const int64_t reach =
         llabs(p->y_stride[1]) * p->k + llabs(p->y_stride[3]) * p->out[1] + llabs(p->y_stride[4]) * p->out[2];
     const int64_t local = (int64_t)properties->local_mem_size;

@@ -131,7 +131,8 @@ bool conv_describe_dimensions(const conv_params *p, direction direction, conv_ma
             if (count > CONV_PHASES) return false;
             m->phases[d] = (xpu_u32)count;
             for (int64_t r = 0; r < count; r++) m->phase[d][r] = phase_of(p, d, r);
-            qsort(m->phase[d], (size_t)count, sizeof(conv_phase), by_taps); /* those of most work first */
+            qsort(m->phase[d], (size_t)count, sizeof(conv_phase),
+                  by_taps); /* the phases with most taps first */
             m->step[d] = 1, m->tap_step[d] = (xpu_i32)(-p->dilation[d] / g);
             m->pixel_step[d] = p->stride[d];
             m->extent[d] = conv_divisor_of(div_up(p->in[d], p->stride[d]));

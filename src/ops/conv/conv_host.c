@@ -18,7 +18,7 @@ enum { FEWEST_CHANNELS = 8, MATRIX_IS_INT8 = 4 << 20 };
 static int64_t volume(const xpu_i32 size[3]) { return (int64_t)size[0] * size[1] * size[2]; }
 static int64_t taps_of(const conv_params *p) { return volume(p->taps); }
 
-/* Each of a filter's numbers has a place of its own among the first c x taps. */
+/* Is the filter dense: do its elements occupy the first c x taps positions in some order? */
 static bool is_dense(const conv_params *p) {
     int64_t size[4] = {p->c, p->taps[0], p->taps[1], p->taps[2]}, next = 1;
     for (int found = 0; found < 4; found++) {
@@ -31,7 +31,7 @@ static bool is_dense(const conv_params *p) {
     return true;
 }
 
-/* The distance of an image's pixels, one after the other; 0 where they have no one. */
+/* The common stride of an image's consecutive pixels, or 0 if there is none. */
 static int64_t pixel_stride(const xpu_i32 size[3], const xpu_i64 *stride) {
     int64_t step = 0, next = 0;
     for (int d = 2; d >= 0; d--) {
@@ -43,13 +43,13 @@ static int64_t pixel_stride(const xpu_i32 size[3], const xpu_i64 *stride) {
     return step ? step : 1;
 }
 
-/* Images from `first` on, with zeros around them: a copy where there is padding. */
+/* Images from `first` on, surrounded by zeros; a copy if there is padding. */
 typedef struct images {
     xpu_dtype dtype;
     const char *data;
     int64_t stride[5];
 } images;
-/* Element number `at` from an address on. */
+/* The address of an element. */
 static char *element_at(xpu_dtype dtype, xpu_addr data, int64_t at) {
     return (char *)(uintptr_t)data + at * (int64_t)xpu_dtype_size(dtype);
 }
@@ -84,7 +84,7 @@ static xpu_status pad(xpu_stream *stream, xpu_dtype dtype, const conv_params *p,
     return xpu_copy(stream, &iter);
 }
 
-/* matrix[image][place in the filter][pixel], of one group. */
+/* im2col of one group: matrix[image][position in the filter][pixel]. */
 static xpu_status unfold_im2col(xpu_stream *stream, const conv_params *p, int64_t group, int64_t count,
                                 const images *from, void *matrix) {
     const int64_t pixels = volume(p->out), length = p->c * taps_of(p);
@@ -114,7 +114,8 @@ static xpu_status unfold_im2col(xpu_stream *stream, const conv_params *p, int64_
     return xpu_copy(stream, &iter);
 }
 
-/* results[image][channel][pixel] = filters[channel][place] matrix[image][place][pixel] + bias[channel] */
+/* results[image][channel][pixel] = filters[channel][position] matrix[image][position][pixel] +
+ * bias[channel] */
 static xpu_status multiply(xpu_stream *stream, xpu_dtype dtype, const conv_params *p, int64_t group,
                            int64_t first, int64_t count, const xpu_matrix *matrix) {
     const int64_t pixels = volume(p->out), channel = group * p->k;

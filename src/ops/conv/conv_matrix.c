@@ -16,18 +16,18 @@
 #include "xpu/trace.h"
 
 enum {
-    UNIT = 8,             /* channels that units multiply at a time; bytes twice as many */
-    QUAD = 4,             /* … that multiply-adds read */
+    UNIT = 8,             /* channels per matrix instruction; twice as many for int8 */
+    QUAD = 4,             /* … without a matrix engine: channels per load */
     BLOCK = 8,            /* rows of an XMX block, … */
-    BLOCK_K = 16,         /* … and what they multiply of k at a time */
-    WHOLE = 64,           /* bytes, which their reads keep to */
-    BLANK_BYTES = 32,     /* a vector, at most */
+    BLOCK_K = 16,         /* … and K per instruction */
+    WHOLE = 64,           /* bytes; alignment of block reads */
+    BLANK_BYTES = 32,     /* bytes of a vector, at most */
     HALF_LINE = 32,       /* bytes that a work-item reads for XMX with SIMD8 */
-    MOST_BYTES = 1 << 24, /* of a line that they read, and of their distance */
-    FEW_CHANNELS = 8,     /* a group, for which conv.cl has another kernel: of y and x … */
-    FEW_ROWS = 4,         /* … and of w */
-    FEW_PIECES = 2,       /* of a pixel: work-items beside each other read pixels beside each other anyway */
-    MOST_IMAGES = 1024,   /* beyond which first_images decides */
+    MOST_BYTES = 1 << 24, /* length and distance of rows for block reads */
+    FEW_CHANNELS = 8,     /* channels of x or y per group that conv.cl computes with another kernel */
+    FEW_ROWS = 4,         /* … and rows, for the gradient of w */
+    FEW_PIECES = 2,       /* vectors per pixel; adjacent work-items then read adjacent pixels anyway */
+    MOST_IMAGES = 1024,   /* from this on, first_images decides */
 };
 
 typedef enum conv_matrix_kernel { KERNEL_PRODUCT, KERNEL_FINISH, KERNEL_PACK } conv_matrix_kernel;
@@ -40,10 +40,10 @@ typedef struct choice {
     bool padded, one_tap, volume, phases, sliced, out_pieces, out_quads;
     bool pixels_fast;       /* pixels are contiguous in the packed tensor, the result or, for w, in y */
     int parts;              /* KERNEL_FINISH: work-items per four elements */
-    int vec;                /* channels in a vector, the unit of strides */
+    int vec;                /* channels per vector, the unit of strides */
     const conv_int8 *bytes; /* quantized convolution, or NULL */
-    bool blank;             /* whose padding isn't zeros */
-    bool by_numbers;        /* … multiplied as float32 */
+    bool blank;             /* the padding is not zero */
+    bool by_numbers;        /* … and elements are multiplied as float32 */
 } choice;
 
 static bool is_wide(xpu_dtype dtype) { return xpu_dtype_size(dtype) > 4; }
@@ -90,7 +90,7 @@ static xpu_status get_kernel(int device, const choice *c, xpu_kernel **kernel) {
 
 static xpu_status pack(xpu_stream *stream, xpu_dtype dtype, conv_operand *o) {
     const int64_t per_n = conv_volume(o->size), width = o->groups * conv_padded_channels(o);
-    int64_t nearest = o->stride[1]; /* of pixels */
+    int64_t nearest = o->stride[1]; /* stride of adjacent pixels */
     for (int i = 2; i < 5; i++)
         if (o->size[i - 2] > 1 && o->stride[i] < nearest) nearest = o->stride[i];
     const int side = pack_side(dtype);
@@ -125,14 +125,14 @@ static xpu_status make_ready(xpu_stream *stream, xpu_dtype dtype, conv_operand *
     return ready ? XPU_SUCCESS : pack(stream, dtype, o);
 }
 
-/* --- what bytes are in the padding --- */
+/* --- int8: the value of the padding --- */
 
 static bool is_padded(const conv_params *p) { return p->padding[0] || p->padding[1] || p->padding[2]; }
 static bool has_pad_value(const conv_int8 *bytes, const conv_params *p) {
     return bytes && is_padded(p) && (bytes->params.x_zero || bytes->blank);
 }
 
-/* So many bytes that stand for zero. */
+/* Fills `count` bytes with the zero point of x. */
 static xpu_status fill_pad_value(xpu_stream *stream, const conv_int8 *bytes, void *to, int64_t count) {
     if (!bytes->params.x_zero) return xpu_memset(stream, to, &bytes->blank, 1, (size_t)count);
     const xpu_iter iter = {
@@ -145,7 +145,7 @@ static xpu_status fill_pad_value(xpu_stream *stream, const conv_int8 *bytes, voi
     return xpu_copy(stream, &iter);
 }
 
-/* x with its padding around it, packed: `o` has the sizes with it, `p` those without. */
+/* Packs x with its padding: `o` has the padded sizes, `p` the original ones. */
 static xpu_status pack_padded(xpu_stream *stream, const conv_int8 *bytes, const conv_params *p,
                               conv_operand *o) {
     const conv_operand to = conv_packed(o);
@@ -179,12 +179,12 @@ static bool is_dense_along_k(const conv_operand *w) {
     return pitch == w->channels || conv_volume(w->size) == 1;
 }
 
-/* What is launched; `m` lacks where the operands lie. */
+/* Parameters of a launch; `m` does not have the operands' addresses yet. */
 typedef struct plan {
     choice choice;
     conv_matrix_params m;
-    int64_t products, busy; /* of these there is something to do for so many */
-    int64_t depth;          /* of k, on the average of those */
+    int64_t products, busy; /* products of all groups and phases; `busy` of them have taps */
+    int64_t depth;          /* average K of the busy ones */
 } plan;
 
 /* Are an image's pixels contiguous, in aligned vectors of `vec`? */
@@ -195,7 +195,7 @@ static bool has_pixel_vectors(const conv_operand *o, xpu_dtype dtype, int64_t ve
            (first | volume | channel | o->stride[0]) % vec == 0;
 }
 
-/* How many numbers of the result, channels beside each other, can be written as one. */
+/* Sets how many adjacent channels of the result are stored at a time. */
 static void set_vector_widths(plan *plan, const conv_operand *result) {
     choice *c = &plan->choice;
     const xpu_dtype dtype = c->bytes ? c->bytes->way->dtype : c->dtype;
@@ -222,7 +222,8 @@ static int operands_along_k(const choice *c) {
     return c->direction == CONV_FORWARD && c->matrix.unit != MATRIX_UNIT_XMX ? 2 : 1;
 }
 
-/* The operands lie, or will lie, so that they can be read. False where no tile fits the device. */
+/* Plans the implicit GEMM of operands that are, or will be, packed as needed. False if no tile fits the
+ * device. */
 static bool plan_product(const xpu_device_properties *properties, const conv_params *p,
                          const conv_operand *im2col, const conv_operand *other, const conv_operand *result,
                          plan *plan) {
@@ -236,13 +237,13 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
         conv_source_range(m, d, &least, &most);
         c->padded = c->padded || least < 0 || most >= m->source[d];
     }
-    const int64_t together = !by_blocks ? 1 : of_w ? BLOCK_K : BLOCK; /* pixels of a line */
+    const int64_t together = !by_blocks ? 1 : of_w ? BLOCK_K : BLOCK; /* pixels of a row per block */
     if (by_blocks) m->extent[2] = conv_divisor_of(div_up(m->extent[2].value, together));
     const int64_t pixels =
         (int64_t)m->extent[0].value * m->extent[1].value * m->extent[2].value * p->batch * together;
     plan->busy = p->groups;
     for (int d = 0; d < 3; d++) {
-        xpu_u32 some = 0; /* those with taps come first */
+        xpu_u32 some = 0; /* phases with taps come first */
         while (some < m->phases[d] && m->phase[d][some].taps.value > 0) some++;
         plan->busy *= some > 0 ? some : 1;
     }
@@ -278,7 +279,8 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
 
     c->vec = (int)vec;
     c->volume = conv_is_3d(p);
-    /* Of parameters without an index Intel's compiler keeps all in registers, which are short by then. */
+    /* Intel's compiler keeps parameters that are not indexed in registers, of which few are left, so they are
+     * indexed. */
     c->phases = by_blocks || plan->products > p->groups;
     c->matrix.a_alignment = c->matrix.b_alignment = 16;
     const bool has_most = c->volume || (c->direction == CONV_BACKWARD_DATA && c->phases);
@@ -289,24 +291,25 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
     if (c->matrix.tile < 0) return false;
     const matrix_tile *tile = matrix_tile_of(&c->matrix);
     matrix_for_intel(&c->matrix, properties);
-    if (by_blocks) c->out_pieces = false;  /* writes number by number, … */
-    if (by_blocks && !of_w) m->slices = 1; /* … and w alone in slices */
+    if (by_blocks) c->out_pieces = false;  /* results are stored one by one, … */
+    if (by_blocks && !of_w) m->slices = 1; /* … and only w's gradient uses split-K */
     const int step = matrix_step(tile, c->matrix.unit, c->dtype);
     c->one_tap = !of_w && !by_blocks && im2col->channels % step == 0;
-    /* A tap for each row of the tile is too much for the usual registers there. */
+    /* A different tap per row of the tile needs large register mode. */
     c->matrix.wide =
         c->matrix.wide || (c->matrix.lanes > 0 && c->direction == CONV_BACKWARD_DATA && !c->one_tap);
-    int64_t most_taps = 1; /* of a phase */
+    int64_t most_taps = 1; /* of the phase with most taps */
     for (int d = 0; d < 3; d++) most_taps *= m->phase[d][0].taps.value;
     const int64_t steps = div_up(of_w ? pixels : most_taps * im2col->channels, step);
-    m->slice = (xpu_u32)align_up(div_up(steps, m->slices), 2); /* LOCAL_TILES_PER_ITERATION, at most */
+    m->slice = (xpu_u32)align_up(div_up(steps, m->slices),
+                                 2); /* a multiple of LOCAL_TILES_PER_ITERATION, which is at most 2 */
     if (m->slice == 0) m->slice = 2;
     m->slices = steps > 0 ? div_up(steps, m->slice) : 1;
     m->pitch = align_up(m->columns, 4);
     return true;
 }
 
-/* The operands are there. */
+/* Launches the implicit GEMM; the operands are ready. */
 static xpu_status multiply(xpu_stream *stream, const plan *plan) {
     choice c = plan->choice;
     conv_matrix_params m = plan->m;
@@ -341,9 +344,10 @@ static xpu_status multiply(xpu_stream *stream, const plan *plan) {
     return product_split_k(stream, &product, &m, sizeof m, &m.partial);
 }
 
-/* How many images, if any, the first of two launches has: those that keep all compute units busy to its end.
- * The last work-groups of one launch would leave most of them idle; the other images go in a smaller tile, or
- * in slices. For XMX with 8 lanes, whose tiles are large for the images that networks have. */
+/* Images of the first of two launches, or 0 for one launch. In a single launch, the last wave of work-groups
+ * would leave most compute units idle. The first launch has as many images as keep all of them busy to its
+ * end; the rest uses a smaller tile or split-K. For XMX with SIMD8, whose tiles are large for the images of
+ * common networks. */
 static int64_t first_images(const xpu_device_properties *properties, const conv_params *p,
                             const plan *whole) {
     const choice *c = &whole->choice;
@@ -374,11 +378,11 @@ static int64_t first_images(const xpu_device_properties *properties, const conv_
                : 0;
 }
 
-/* --- whether to --- */
+/* --- choice of the algorithm --- */
 
-/* What conv.cl would take, by the model of matrix.c: its tiles multiply at a sixth of the rate of those here,
- * on a device that is faster or slower than the table says, too, and its kernel for few channels at a
- * fraction of that. It knows no phases, and copies nothing. */
+/* Estimated clocks of the direct kernel (conv.cl), by the cost model of matrix.c: its tiles reach a sixth of
+ * the rate of the tiles here, also on devices whose measured rates differ from the table, and its kernel for
+ * few channels a fraction of that. It has no phases and packs nothing. */
 static double plain_clocks(const xpu_device_properties *properties, const choice *c, const conv_params *p) {
     const int64_t taps = conv_volume(p->taps), units = (int64_t)properties->gpu_subslice_count;
     const bool of_w = c->direction == CONV_BACKWARD_WEIGHT, of_y = c->direction == CONV_FORWARD;
@@ -397,7 +401,7 @@ static double plain_clocks(const xpu_device_properties *properties, const choice
            (16 * rate);
 }
 
-/* Of the product, with what is packed first. */
+/* Estimated clocks of the implicit GEMM, with packing. */
 static double all_clocks(const xpu_device_properties *properties, const plan *plan,
                          const conv_operand *const packed[2]) {
     const choice *c = &plan->choice;
@@ -412,8 +416,8 @@ static double all_clocks(const xpu_device_properties *properties, const plan *pl
     return clocks;
 }
 
-/* Which kernels multiply and add. A tile that is pinned is taken, but by who wants transforms at any price.
- */
+/* Algorithms of devices without a matrix engine. A pinned tile selects the implicit GEMM, unless Winograd is
+ * forced. */
 typedef enum way { BY_DIRECT, BY_IMPLICIT_GEMM, BY_WINOGRAD } way;
 static way fastest_algorithm(const xpu_device_properties *properties, const conv_params *p, const plan *plan,
                              const conv_operand *const packed[2]) {
@@ -427,7 +431,7 @@ static way fastest_algorithm(const xpu_device_properties *properties, const conv
     return tiles < plain ? BY_IMPLICIT_GEMM : BY_DIRECT;
 }
 
-/* A kernel of one tap that meets each pixel once is a plain product. */
+/* A 1 x 1 convolution without stride and padding is a matrix product. */
 static bool is_plain_product(const conv_params *p) {
     for (int d = 0; d < 3; d++)
         if (p->taps[d] != 1 || p->stride[d] != 1 || p->padding[d] != 0) return false;
@@ -469,7 +473,7 @@ static bool units_read(matrix_unit unit, const xpu_gemm_args *args) {
     return true;
 }
 
-/* Of w and each image, which needn't be packed where its channels are lines of pixels. */
+/* A product of w and each image. Images with contiguous pixels per channel needn't be packed. */
 static bool plan_product_of_images(const choice *c, const conv_params *p, const conv_operand *from,
                                    const conv_operand *to, xpu_gemm_args *args) {
     if (c->direction == CONV_BACKWARD_WEIGHT || p->groups != 1 || !is_plain_product(p) ||
@@ -485,8 +489,8 @@ static bool plan_product_of_images(const choice *c, const conv_params *p, const 
     return c->matrix.unit == MATRIX_UNIT_PTX || units_read(c->matrix.unit, args);
 }
 
-/* By multiply-adds, or by XMX, one group of what these can read: of all pixels, whose channels are innermost,
- * and w, or of all pixels of y and x. A group is one of a batch. */
+/* A product over all pixels, if channels are contiguous: of x (or y) and w, or of y and x. Groups are a
+ * batch. Without a matrix engine, or for XMX if its rules are satisfied. */
 static bool plan_product_of_pixels(const choice *c, const conv_params *p, const conv_operand *x,
                                    const conv_operand *y, xpu_gemm_args *args) {
     const int64_t x_pitch = conv_pixel_pitch(x, 0), y_pitch = conv_pixel_pitch(y, 0),
@@ -512,12 +516,12 @@ static bool plan_product_of_pixels(const choice *c, const conv_params *p, const 
     return units_read(c->matrix.unit, args);
 }
 
-/* Lines of a group's channels that don't overlap, or one. */
+/* Do rows of a group's channels not overlap? */
 static bool is_apart(int64_t pitch, const conv_operand *o, int64_t lines) {
     return lines == 1 || pitch >= o->channels;
 }
 
-/* Can y be read as it lies, by vectors of pixels, for the gradient of w? */
+/* Can y be read unpacked, as vectors of pixels, for the gradient of w? */
 static bool reads_pixels(const choice *c, const conv_operand *y) {
     const bool turns = c->matrix.unit == MATRIX_UNIT_FMA || c->matrix.unit == MATRIX_UNIT_PTX;
     const int64_t reach = y->n * y->stride[0] + y->groups * y->channels * y->stride[1] + conv_volume(y->size);
@@ -525,7 +529,7 @@ static bool reads_pixels(const choice *c, const conv_operand *y) {
            y->data % 16 == 0 && reach / y->vec < INT32_MAX / 2;
 }
 
-/* By the unit that is chosen, where it serves this convolution. */
+/* Tries the chosen engine. */
 static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *properties, const choice *c,
                            const conv_params *given, bool *done) {
     const xpu_dtype dtype = c->dtype;
@@ -533,7 +537,7 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
     const bool by_blocks = c->matrix.unit == MATRIX_UNIT_XMX, by_fma = c->matrix.unit == MATRIX_UNIT_FMA;
     const bool by_xmx8 = c->matrix.unit == MATRIX_UNIT_XMX8;
     const conv_int8 *const bytes = c->bytes;
-    const int64_t most = INT32_MAX - 4096, taps = conv_volume(given->taps); /* counted with 31 bits */
+    const int64_t most = INT32_MAX - 4096, taps = conv_volume(given->taps); /* offsets have 31 bits */
     conv_params own = *given;
     const conv_params *const p = &own;
     /* XMX block reads past a row's end return zeros. */
@@ -552,14 +556,14 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
                                      p->groups, p->k, p->out);
     conv_operand w = conv_operand_of(dtype, p->w, p->w_stride, p->groups * p->k, 1, p->c, p->taps);
     if (by_blocks) {
-        if (direction == CONV_FORWARD) { /* its columns, channels of y, innermost */
+        if (direction == CONV_FORWARD) { /* the columns of w, channels of y, are contiguous */
             const xpu_i64 transposed_strides[5] = {p->w_stride[1], p->w_stride[0], p->w_stride[2],
                                                    p->w_stride[3], p->w_stride[4]};
             w = conv_operand_of(dtype, p->w, transposed_strides, p->c, p->groups, p->k, p->taps);
         }
         x.whole = y.whole = w.whole = WHOLE / (int64_t)xpu_dtype_size(dtype);
     }
-    if (by_xmx8) { /* half a line; y by whole ones, which are of one tap then */
+    if (by_xmx8) { /* x and w are read half a row (HALF_LINE) at a time, y whole rows of one tap */
         const int64_t half = HALF_LINE / (int64_t)xpu_dtype_size(dtype);
         conv_operand *const im2col = direction == CONV_BACKWARD_DATA ? &y : &x,
                             *const other = direction == CONV_BACKWARD_WEIGHT ? &y : &w;
@@ -595,7 +599,7 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
     if (direction == CONV_FORWARD && !by_blocks) dense_ready = dense_ready && is_dense_along_k(&w);
     if (direction == CONV_BACKWARD_WEIGHT) dense_ready = dense_ready && conv_pixel_pitch(&y, 0) >= 0;
     bool im2col_ready = conv_is_vector_aligned(im2col) && !pads_first;
-    if (by_blocks) { /* lines mustn't overlap */
+    if (by_blocks) { /* rows must not overlap */
         im2col_ready = im2col_ready && is_apart(im2col->stride[4], im2col, im2col->size[2]);
         dense_ready = dense_ready && (direction == CONV_BACKWARD_WEIGHT
                                           ? is_apart(conv_pixel_pitch(&y, 0), &y, conv_volume(y.size) * y.n)
@@ -609,7 +613,7 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
                       g.channels >= MOST_BYTES / 2 || o.channels >= MOST_BYTES / 2 ||
                       (direction == CONV_BACKWARD_WEIGHT ? o.size[2] : o.n) >= MOST_BYTES))
         return XPU_SUCCESS;
-    if (by_xmx8 && o_pitch >= MOST_BYTES) return XPU_SUCCESS; /* places in a tile have 32 bits */
+    if (by_xmx8 && o_pitch >= MOST_BYTES) return XPU_SUCCESS; /* offsets within a tile have 32 bits */
     const conv_operand *packed[] = {im2col_ready ? NULL : im2col, dense_ready ? NULL : other};
     struct plan begin = plan, rest = plan, as_it_lies = plan;
     if (!plan_product(properties, p, &g, &o, result, &plan)) return XPU_SUCCESS;
@@ -625,7 +629,8 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
     *done = true;
     if (way == BY_WINOGRAD) {
         const xpu_status transformed = conv_by_winograd(stream, dtype, direction, p);
-        if (transformed != XPU_ERROR_OUT_OF_MEMORY) return transformed; /* the tiles want less of it */
+        if (transformed != XPU_ERROR_OUT_OF_MEMORY)
+            return transformed; /* the implicit GEMM needs less memory */
     }
     int64_t first = first_images(properties, p, &plan);
     if (first > 0) {

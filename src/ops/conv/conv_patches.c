@@ -23,8 +23,8 @@ static bool has_patches(const conv_params *p) {
     return p->groups == 1 && p->c <= MOST_CHANNELS && conv_volume(p->taps) >= LEAST_TAPS;
 }
 
-/* Where the channels and taps of one channel of y are contiguous in some order, how far apart; else 0.
- * `place` is where each is in that order: of channel, depth, height, width. */
+/* The distance of adjacent elements if the channels and taps of one channel of y are contiguous in some
+ * order, else 0. `place` receives the position of channel, depth, height and width in that order. */
 static int64_t patch_stride(const conv_params *p, int64_t place[4]) {
     const int64_t size[4] = {p->c, p->taps[0], p->taps[1], p->taps[2]};
     bool placed[4];
@@ -48,7 +48,7 @@ static xpu_status put_patches(xpu_stream *stream, xpu_dtype dtype, const conv_pa
     xpu_iter iter = {.outputs = 1,
                      .inputs = 1,
                      .operand = {{.data = POINTER(p->x), .dtype = dtype}, {.data = patches, .dtype = dtype}}};
-    int64_t pitch = columns; /* of y's pixels, in the workspace */
+    int64_t pitch = columns; /* of y's pixels in the workspace */
 #define ADD(count, there, here)                                                                              \
     if ((count) > 1) {                                                                                       \
         iter.size[iter.dims] = count;                                                                        \
@@ -99,7 +99,7 @@ xpu_status conv_by_patches(xpu_stream *stream, xpu_dtype dtype, direction direct
     XPU_TRY(xpu_workspace_take(stream, size, &patches));
     args.out = (xpu_matrix){patches, pixels * columns, columns, 1};
     xpu_status status = xpu_gemm(stream, &args);
-    *done = status != XPU_ERROR_NOT_SUPPORTED; /* others may serve it */
+    *done = status != XPU_ERROR_NOT_SUPPORTED; /* other algorithms may support it */
     if (status == XPU_SUCCESS) status = put_patches(stream, dtype, p, patches, place);
     return workspace_release(patches, *done ? status : XPU_SUCCESS);
 }

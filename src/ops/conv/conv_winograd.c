@@ -10,11 +10,11 @@
 
 enum {
     PLANES = 16,
-    STEP = 2, /* pixels from window to window */
+    STEP = 2, /* pixels between adjacent windows */
     TAPS = 3,
-    QUAD = 4,               /* elements of which planes' lines are a multiple */
+    QUAD = 4,               /* rows of planes are a multiple of this many elements */
     MOST_BYTES = 512 << 20, /* of the planes */
-    MOST_WINDOWS = 1 << 28, /* times channels, which kernels count with 32 bits */
+    MOST_WINDOWS = 1 << 28, /* times channels; kernels count them with 32 bits */
 };
 
 /* conv_winograd.cl's WAY. */
@@ -107,7 +107,7 @@ static bool serves(int device, xpu_dtype dtype, const conv_params *p) {
            matrix_fma_of(properties) != MATRIX_UNIT_NONE;
 }
 
-/* False where there are too many windows, or bytes. */
+/* False if there are too many windows or bytes. */
 static bool make_plan(xpu_dtype dtype, direction direction, const conv_params *p, plan *plan) {
     const xpu_i32 *const tiled = direction == CONV_BACKWARD_DATA ? p->in : p->out;
     const xpu_u32 tiles[2] = {(xpu_u32)div_up(tiled[1], STEP), (xpu_u32)div_up(tiled[2], STEP)};
@@ -148,13 +148,14 @@ static bool make_plan(xpu_dtype dtype, direction direction, const conv_params *p
     return true;
 }
 
-/* Launches that move bytes. GPUs other than NVIDIA's have half the memory bandwidth per compute unit. */
+/* Estimated clocks of launches that are bound by memory. GPUs other than NVIDIA's have half the memory
+ * bandwidth per compute unit. */
 static double moved(const xpu_device_properties *properties, int64_t bytes) {
     return matrix_clocks_of_traffic(properties,
                                     properties->vendor_id == XPU_VENDOR_NVIDIA ? bytes : 2 * bytes);
 }
 
-/* Of a side's transform, which reads or writes the tensor, and its planes. */
+/* Estimated clocks of one side's transform: the tensor and its planes are read or written. */
 static double transform_clocks(const xpu_device_properties *properties, xpu_dtype dtype, const side *s) {
     const int64_t windows = s->params.windows, images = windows / s->params.across[0] / s->params.across[1];
     const int64_t pixels = images * s->params.size[0] * s->params.size[1];
@@ -175,7 +176,7 @@ double conv_winograd_clocks(int device, xpu_dtype dtype, direction direction, co
     choice.tile =
         matrix_tile_for(&choice, XPU_FLOAT32, properties, g->batch, g->m, g->n, g->k, along_k, &slices);
     if (choice.tile < 0) return HUGE_VAL;
-    /* Products of few channels are as fast as memory. */
+    /* With few channels, products are bound by memory. */
     const double product = fmax(
         matrix_clocks(&choice, XPU_FLOAT32, properties, g->batch, g->m, g->n, g->k, along_k, slices),
         moved(properties, plane_bytes(&plan.im2col) + plane_bytes(&plan.other) + plane_bytes(&plan.result)));
