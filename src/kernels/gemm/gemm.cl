@@ -57,7 +57,7 @@
 #if QUANTIZED_B || defined(FEW) || defined(SMALL_M_ON_HOST) || defined(SMALL_M_MMA)
 #include "gemm/quantized_load.h"
 #endif
-#if defined(HOST_ROWS) || defined(SMALL_M_ON_HOST) /* a file comes in once, where it is first asked for */
+#if defined(HOST_ROWS) || defined(SMALL_M_ON_HOST) /* a file is included only once, at its first use */
 #include "vector16.h"
 #endif
 #if QUANTIZED_B
@@ -76,7 +76,7 @@
 #endif
 
 #ifdef A_UNSIGNED
-#define A_FLIP 0x80808080u /* of four bytes, whose numbers are 128 less then */
+#define A_FLIP 0x80808080u /* turns four uint8 elements into int8 ones that are smaller by 128 */
 #endif
 #ifdef B_UNSIGNED
 #define B_FLIP 0x80808080u
@@ -88,7 +88,7 @@
 
 #define SCALE_AT(t, address, place) (float)LOAD(t, XPU_CPTR(STORED(t), address), place)
 
-/* alpha times a sum, before C is added. */
+/* The scaled sum, before C is added. */
 static inline value_t scaled(const gemm_params *p, long b, long m, long n, acc_t sum) {
     if (p->k == 0) return (value_t)0; /* alpha may be infinite */
 #ifdef ZERO_COMPENSATION
@@ -108,7 +108,7 @@ static inline long c_offset(const gemm_params *p, long b, long m, long n) {
     return b * p->c_stride.batch + m * p->c_stride.row + n * p->c_stride.column;
 }
 
-/* C, and what is combined with the sums. */
+/* C and the operand of the binary post-op. */
 #define FETCH_RESULT(address, place) ((value_t)LOAD(T, XPU_CPTR(STORED(T), address), place))
 #define FETCH_C(place) FETCH_RESULT(p->c, place)
 #if COMBINE
@@ -154,16 +154,16 @@ static inline void store_result(const gemm_params *p, long b, long m, long n, ac
 #ifndef BAND
 #define BAND 1
 #endif
-/* What a group computes: the tile that begins at row m and column n of product b, over `depth` of k from
- * k on. */
+/* The work of a work-group: the tile at row m and column n of product b, over `depth` elements of K from k
+ * on. */
 typedef struct tile_origin {
     long m, n, b, slice, k, depth;
 } tile_origin;
 
 #if GROUPED
-/* The group whose tiles number *g, made a number in it, is one of, and where it begins and ends: it has
- * `across` of them for each `size` rows or columns, or, of k, `across` in all. Negative where there is none.
- */
+/* Finds the group that tile number *g belongs to, makes *g its number within the group, and returns the
+ * group's bounds. A group has `across` tiles for every `size` rows or columns, or `across` in all if K is
+ * grouped. Negative if there is no such tile. */
 static inline int find_group(const gemm_params *p, uint *g, uint size, uint across, long *from, long *to) {
     const long most = GROUPED == 1 ? p->m : GROUPED == 2 ? p->n : p->k;
     __global const int *ends = XPU_CPTR(int, p->ends);
@@ -179,9 +179,9 @@ static inline int find_group(const gemm_params *p, uint *g, uint size, uint acro
 }
 #endif
 
-/* Number g is (slice, batch, band of BAND rows of tiles, column, row in the band): groups that run at a time
- * share rows and columns, which lie in the cache then. Where groups are computed `p` becomes the tile's
- * group's; b is negative where the number is none's. */
+/* Decodes the work-group's number: (slice, batch, band of BAND rows of tiles, column, row in the band). Work-
+ * groups that run at the same time share rows and columns, which are then in the cache. For grouped products,
+ * `p` becomes that of the tile's group. b is negative if the number is out of range. */
 #if GROUPED
 static inline tile_origin find_gemm_tile(__private gemm_params *p, const uint tile_m, const uint tile_n) {
 #else
@@ -277,7 +277,7 @@ static inline void store_partial_sum(const gemm_params *p, const tile_origin *at
 #endif
 #ifdef MATRIX_FMA
 #include "matrix/matrix_fma.h"
-#define RUN 4 /* sums that are written together */
+#define RUN 4 /* adjacent accumulators that are stored together */
 #elif defined(MATRIX_PTX)
 #include "matrix/matrix.h"
 #if QUANTIZED_B
@@ -291,9 +291,9 @@ static inline void store_partial_sum(const gemm_params *p, const tile_origin *at
 
 #if defined(MATRIX_XMX) || defined(MATRIX_XMX8)
 #ifdef MATRIX_EMULATED
-#include "matrix/xmx_emulation.cl" /* here, since a file is included once */
+#include "matrix/xmx_emulation.cl" /* here, because a file is included only once */
 #endif
-/* Of bytes; of uint8 operands are of unsigned types. */
+/* int8; uint8 operands have unsigned types. */
 #ifdef MATRIX_XMX
 #define AS_UNSIGNED_LEFT as_ushort8
 #else
@@ -314,7 +314,7 @@ static inline void store_partial_sum(const gemm_params *p, const tile_origin *at
 #else
 #include "matrix/matrix_xmx8.h"
 #endif
-/* A subgroup's sums, of the rows from m and the columns from n on. */
+/* Stores a subgroup's accumulators, from row m and column n on. */
 static inline void store_blocks(const gemm_params *p, const tile_origin *at, long m, long n,
                                 __private sum_block (*sum)[SUMS_N]) {
     n += get_local_id(0) % MATRIX_SUBGROUP_SIZE;
@@ -389,12 +389,12 @@ gemm_matrix(GIVEN) {
     store_blocks(&p, &at, at.m + m, at.n + n, sum);
 }
 #elif defined(MATRIX_FMA)
-#define BYTES ((int)sizeof(STORED(OPERAND_T))) /* of an element in memory */
+#define BYTES ((int)sizeof(STORED(OPERAND_T))) /* size of an element in memory */
 MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_matrix(GIVEN) {
     TAKE_GIVEN
     __local element_t local_tiles[2 * STAGE] LOCAL_TILE_ALIGNED;
     FIND_TILE(at, TILE_M, TILE_N);
-    const long step_a = p.a_stride.column * ELEMENT, step_b = p.b_stride.row * ELEMENT; /* along k */
+    const long step_a = p.a_stride.column * ELEMENT, step_b = p.b_stride.row * ELEMENT; /* along K */
     const uint pitch_a = (uint)(A_K_MAJOR ? p.a_stride.row * BYTES : step_a);
     const uint pitch_b = (uint)(B_K_MAJOR ? p.b_stride.column * BYTES : step_b);
     xpu_addr pa = p.a + (at.b * p.a_stride.batch + at.m * p.a_stride.row + at.k * p.a_stride.column) * BYTES;
@@ -410,7 +410,7 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
         for (int j = 0; j < SUMS_N; j++) sum[i][j] = (acc_t)0;
 
-/* The last tile is read twice rather than asked for. */
+/* At the last step the current tile is read again instead of testing for the end. */
 #define PREFETCH_BOTH(step)                                                                                  \
     {                                                                                                        \
         pa += 0 < (step) && (step) < whole ? TILE_K * step_a : 0;                                            \
@@ -431,7 +431,7 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
         if (whole > 0) pa += TILE_K * step_a, pb += TILE_K * step_b;
         prefetch_remainder(a.next, pa, pitch_a, rest, left_m, TILE_M, A_K_MAJOR);
         prefetch_remainder(o.next, pb, pitch_b, rest, left_n, TILE_N, B_K_MAJOR);
-        STORE_BOTH(local_tiles + stage); /* in place of the tile that was read twice */
+        STORE_BOTH(local_tiles + stage); /* overwrites the tile that was read again */
         barrier(CLK_LOCAL_MEM_FENCE);
         multiply_local_tile(sum, local_tiles + stage);
     }
@@ -442,7 +442,8 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
             store_run(&p, &at, row + i / 4 * 16 + i % 4, column + j / 4 * 32, &sum[i][j]);
 }
 #elif defined(MATRIX_PTX)
-/* Lanes that differ in `bit` change the numbers whose places differ in `place`. */
+/* Swaps accumulators between lanes that differ in `bit`: each sends those whose index has (or lacks)
+ * `place`. */
 static inline void exchange(__private acc_t (*two)[2], const uint bit, const uint place) {
     const bool upper = MATRIX_LANE & bit;
     UNROLL for (uint i = 0; i < 4; i++) {
@@ -455,8 +456,9 @@ static inline void exchange(__private acc_t (*two)[2], const uint bit, const uin
         }
     }
 }
-/* Four lanes have neighbors of a row, two of each of four blocks; then each has the eight of one block. Of
- * blocks of even and of odd columns beside each other (ptx_mma.h) they have four, in two of them. */
+/* Before: four lanes have adjacent elements of a row, two of each of four blocks. After: each lane has the
+ * eight of one block. If even and odd columns are in adjacent blocks (ptx_mma.h), each lane has four elements
+ * of two blocks. */
 static inline void gather_row(__private acc_t (*two)[2]) {
 #if MATRIX_IS_INT8 && !B_K_MAJOR
     acc_t four[4][2];
@@ -477,7 +479,7 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     __local uchar local_tiles[STAGES * STAGE_BYTES] LOCAL_TILE_ALIGNED;
     FIND_TILE(at, TILE_M, TILE_N);
     const long m0 = at.m, n0 = at.n, depth = at.depth;
-    const long step_a = p.a_stride.column * ELEMENT; /* along k */
+    const long step_a = p.a_stride.column * ELEMENT; /* along K */
     const long pitch_a = A_K_MAJOR ? p.a_stride.row * ELEMENT : step_a, ahead_a = TILE_K * step_a;
     const xpu_addr pa =
         p.a + (at.b * p.a_stride.batch + m0 * p.a_stride.row + at.k * p.a_stride.column) * ELEMENT;
@@ -489,7 +491,7 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void gemm_mat
     quantized_tile o;
 #define OPEN_B(step) open_quantized(&o, &q.b, at.b, n0, at.k + (step) * TILE_K, left_n)
 #define LOAD_PART_B(stage, depth) load_dequantized(stage, &o, &q.b, depth)
-/* What came with the step before is written down, and the next read. */
+/* Stores the dequantized previous step, and prefetches the next one. */
 #define LOAD_B(stage, on, part)                                                                              \
     {                                                                                                        \
         store_dequantized(stage, &o, &q.b, part);                                                            \
@@ -612,8 +614,8 @@ __kernel __attribute__((reqd_work_group_size(COLUMNS, PARTS, 1))) void gemv_port
 
 #ifdef SKINNY
 #define LANES 16
-#define COLUMNS (LANES / SKINNY) /* of a subgroup, so that each lane gets one result */
-/* of k: sums that don't wait for each other */
+#define COLUMNS (LANES / SKINNY) /* per subgroup; each lane gets one result */
+/* independent partial sums along K */
 #define DEPTH (SKINNY * COLUMNS_AT_ONCE >= 8 ? 1 : SKINNY * COLUMNS_AT_ONCE == 4 ? 2 : 4)
 __attribute__((intel_reqd_sub_group_size(LANES)))
 __attribute__((reqd_work_group_size(LANES, 1, 1))) __kernel void gemm_skinny(const gemm_params p) {
@@ -625,7 +627,7 @@ __attribute__((reqd_work_group_size(LANES, 1, 1))) __kernel void gemm_skinny(con
     for (long m0 = 0; m0 < p.m; m0 += SKINNY) {
         float mine = 0;
         for (int n = 0; n < COLUMNS; n += COLUMNS_AT_ONCE) {
-            /* Beyond the last row or column the last is done again. */
+            /* Out-of-range rows and columns are clamped to the last one; their results are discarded. */
             xpu_addr row[SKINNY], column[COLUMNS_AT_ONCE];
             float sum[SKINNY][COLUMNS_AT_ONCE][DEPTH];
             for (int i = 0; i < SKINNY; i++)

@@ -19,8 +19,8 @@
 #define QKV_CACHE 0
 #define UNIT_OFFSET_WEIGHT 0
 #endif
-/* Rows of B come in pairs whose sums are in the same work-item; LINE_OF: row j (0 or 1) of the pair of column
- * n. */
+/* With LINE_PAIRS, rows of B come in pairs whose sums are in the same work-item. LINE_OF(n, j): row j (0 or
+ * 1) of pair n. */
 #define LINE_PAIRS (GATED || QKV_CACHE)
 #define NORM_HEADS (QKV_CACHE == 2)
 #if NORM_HEADS
@@ -38,7 +38,7 @@ static inline float sum8(float8 v) {
 }
 
 #if PARTS || defined(SMALL_M_MMA)
-/* Eight numbers that lie in 16 bytes, or 32. */
+/* Eight adjacent elements as float8, from 16 or 32 bytes. */
 #define EIGHT_OF(v) XPU_CAT(eight_, T)(v)
 static inline float8 eight_f32(float8 v) { return v; }
 static inline float8 eight_bf16(uint4 v) { return as_float8(convert_uint8(as_ushort8(v)) << 16); }
@@ -50,7 +50,7 @@ static inline float8 eight_f16(uint4 v) { return widen8_f16(as_ushort8(v)); }
 #endif
 
 #if PARTS
-/* `chosen` ? b : a, number by number: a choice of the whole takes memory of the work-item's own on NVIDIA's
+/* `chosen` ? b : a, field by field: selecting the whole struct would put it into private memory on NVIDIA
  * GPUs. */
 static inline gemm_part choose_part(bool chosen, const gemm_part *a, const gemm_part *b) {
 #define CHOOSE(field) .field = chosen ? b->field : a->field
@@ -59,8 +59,8 @@ static inline gemm_part choose_part(bool chosen, const gemm_part *a, const gemm_
 #undef CHOOSE
 }
 
-/* Makes `p` and `l` (NULL for unquantized weights) those of the part that the work-group is of; `block`: its
- * number along n, over all parts. Returns the part's first. */
+/* Sets `p` and `l` (NULL for unquantized weights) to the work-group's part. `block`: the work-group's number
+ * along n, over all parts. Returns the first block of the part. */
 static inline uint take_part(gemm_params *p, quantized_lines *l, const gemm_fused_params *g, uint block) {
     gemm_part part = g->part[0];
     __attribute__((opencl_unroll_hint)) for (int i = 1; i < (GATED ? 1 : PARTS); i++)
@@ -78,7 +78,7 @@ static inline uint take_part(gemm_params *p, quantized_lines *l, const gemm_fuse
 }
 
 #if GATED
-/* The second matrix, as lines and as what its sums have. */
+/* The second weight (up projection), and storing of gate times up. */
 static inline quantized_lines second_lines(const gemm_fused_params *g) {
     quantized_lines l = g->given.b;
     l.data = g->part[1].b;
@@ -96,16 +96,16 @@ static inline void store_gated(const gemm_params *p, const gemm_fused_params *g,
 #endif
 
 #if QKV_CACHE
-/* A number's column in its part. */
+/* The column of an element of pair n within its part. */
 static inline long line_of_pair(const gemm_fused_params *g, uint n, int second) {
     const uint half_ = (uint)g->cached.depth / 2;
     return n + n / half_ * half_ + (second ? half_ : 0);
 }
-/* The part whose first work-group along n is `block`. */
+/* The part that work-group `block` along n belongs to. */
 static inline int part_of(const gemm_fused_params *g, uint block) {
     return (block >= (uint)g->part[1].block) + (block >= (uint)g->part[2].block);
 }
-/* Pair n of part `which`, with all that is its own. */
+/* Rotates pair n of part `which` (RoPE) and stores it, keys and values in the caches. */
 static inline void put_pair(const gemm_params *p, const gemm_fused_params *g, int which, long m, uint n,
                             value_t v, value_t w) {
     const gemm_qkv_params *c = &g->cached;
@@ -123,7 +123,8 @@ static inline void put_pair(const gemm_params *p, const gemm_fused_params *g, in
     long place = m * p->out_stride.row + column * p->out_stride.column, apart = half_ * p->out_stride.column;
     if (which > 0) {
         const bool is_value = which == 2;
-#define CACHE(field) (is_value ? c->cache[1].field : c->cache[0].field) /* as choose_part */
+#define CACHE(field)                                                                                         \
+    (is_value ? c->cache[1].field : c->cache[0].field) /* field by field, as in choose_part */
         const long given = *XPU_CPTR(long, c->position), at = given < 0 ? given + c->length : given;
         if ((ulong)at >= (ulong)c->length) {
             fault_report(c->watch, 0, given, c->length);
@@ -138,15 +139,15 @@ static inline void put_pair(const gemm_params *p, const gemm_fused_params *g, in
 }
 
 #if NORM_HEADS
-/* A row's pairs of pair n's head, of queries or keys. */
+/* The stored pairs of one row and of the head of pair n, queries' or keys'. */
 static inline volatile __global float2 *pairs_of_head(const gemm_fused_params *g, int which, long m, uint n) {
     const uint half_ = (uint)g->cached.depth / 2, of_queries = (uint)g->part[0].n,
                all_ = of_queries + (uint)g->part[1].n;
     return (volatile __global float2 *)XPU_PTR(float2, g->cached.pairs) + m * all_ +
            (which ? of_queries : 0) + n / half_ * half_;
 }
-/* Called by all work-items of a group after its sums, of the pairs from n0 on, have been stored; `id` of
- * `count`. `room`: half a head's elements. */
+/* Called by all work-items (`id` of `count`) of a work-group after its sums, of the pairs from n0 on, have
+ * been stored. `room`: half a head's elements. */
 static inline void store_normed_heads(const gemm_params *p, const gemm_fused_params *g, uint block, long m0,
                                       int rows_here, uint n0, __local float *room, __local uint *last,
                                       uint id, uint count) {
@@ -179,7 +180,7 @@ static inline void store_normed_heads(const gemm_params *p, const gemm_fused_par
 }
 #endif
 
-/* Of a part whose first work-group along n is `block`. */
+/* The same for the part of work-group `block` along n. */
 static inline void store_qkv(const gemm_params *p, const gemm_fused_params *g, uint block, long m, long n,
                              acc_t sum, acc_t other) {
     const int which = part_of(g, block);
@@ -196,13 +197,13 @@ static inline void store_qkv(const gemm_params *p, const gemm_fused_params *g, u
 #endif
 
 #if NORMED
-/* What a row's sums are multiplied by, of the sum of its squares. */
+/* 1 / RMS of a row, from the sum of its squares. */
 static inline float inverse_rms_of(const gemm_fused_params *g, float square) {
     return 1 / sqrt(square / (float)g->given.gemm.k + g->eps);
 }
 
-/* What sums of rows m0 … are multiplied by: at `room[row]`, which has `rows` numbers for each of the group's
- * `count` work-items, a power of two. All of them call it. */
+/* Computes 1 / RMS of rows m0 …, into `room[row]`. `room` has `rows` elements for each of the `count` work-
+ * items, a power of two. All work-items of the work-group must call it. */
 static inline void find_inverse_rms(__local float *room, const gemm_fused_params *g, long m0, const int rows,
                                     int id, const int count) {
     const gemm_params *p = &g->given.gemm;

@@ -14,7 +14,7 @@
 #define PANEL(n, k) (panel + (n) * HOST_K + (k) * 16) /* n: a multiple of 16 */
 
 #if HALVES
-/* left[row][k] = A[row][k], from `from` on. */
+/* Copies row[k] of A from `from` on to left[row][k]. */
 static inline void host_widen(const gemm_params *p, __local float *left, __global const STORED(T) *from,
                               int depth, int rows) {
     const long down = p->a_stride.row, across = A_K_MAJOR ? 1 : p->a_stride.column;
@@ -37,7 +37,7 @@ static inline float16 host_value(const gemm_params *p, __global const STORED(T) 
 }
 #endif
 
-/* Writes 16 sums of a row, or as many as are left of it. */
+/* Stores 16 sums of a row, or fewer at the end of the row. */
 static inline void host_store(const gemm_params *p, long b, long m, long n, float16 sum) {
 #if !EPILOGUE && !COMBINE
     if (n + 16 <= p->n && p->out_stride.column == 1 && p->c_stride.column <= 1) {
@@ -71,7 +71,7 @@ XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void ge
 #else
     const long step = down;
 #endif
-    for (long k0 = 0; k0 < k_all || k0 == 0; k0 += HOST_K) { /* of none, zeros */
+    for (long k0 = 0; k0 < k_all || k0 == 0; k0 += HOST_K) { /* also if K is 0 */
         const int depth = (int)min(k_all - k0, (long)HOST_K);
         const bool is_last = k0 + HOST_K >= k_all;
         host_pack_panel(panel, HOST_K, from_b + k0 * p.b_stride.row, p.b_stride.row, p.b_stride.column,

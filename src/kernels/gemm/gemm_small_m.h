@@ -39,7 +39,7 @@ static inline float8 octet_f16(__global const ushort *p) { return widen8_f16(oct
 #define NORM_AT(k)
 #endif
 
-/* Of a subgroup's lines those of the first matrix. */
+/* Rows of B per subgroup that belong to the first weight. */
 #define EACH (LINE_PAIRS ? COLUMNS / 2 : COLUMNS)
 #if GATED
 #define LINES(j) (*((j) < EACH ? &q.b : &second))
@@ -53,7 +53,7 @@ static inline float8 gather_a(xpu_addr row, long k, int count) {
     return (float8)(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
 }
 
-/* Adds eight products of each row and line. */
+/* Adds the products of eight elements for each row of A and row of B. */
 #define MULTIPLY_OCTET(sum, k, A_AT, B_AT)                                                                   \
     {                                                                                                        \
         float8 x_[ROWS];                                                                                     \
@@ -76,7 +76,7 @@ static inline float8 gather_a(xpu_addr row, long k, int count) {
 #define SUM_SCALE(j) (ZERO_FORM == 3 ? A_FOLD : scale[j] * A_FOLD)
 
 #if LANES > 1
-/* 16 bytes, or 8 elements. */
+/* Reads 16 bytes, or at least 8 elements. */
 static inline void read_octets(__private octet *to, xpu_addr line, long i) {
 #if OCTETS == 4
     const uint4 v = XPU_CPTR(uint4, line)[i / 32];
@@ -95,7 +95,8 @@ static inline float add_products(float8 x, float8 v, float sum) {
     sum = fma(x.s7, v.s7, sum);
     return sum;
 }
-/* Adds the products of `count` octets of each row, A, and line, B, of one group. */
+/* Adds the products of `count` runs of eight elements of each row of A and of B, within one quantization
+ * group. */
 #define ADD_OCTETS(count, A, B)                                                                              \
     float sum[ROWS][COLUMNS];                                                                                \
     UNROLL_HINT for (int r = 0; r < ROWS; r++)                                                               \
@@ -140,7 +141,7 @@ void gemm_small_m(const gemm_quantized_params q) {
     const gemm_params p = q.gemm;
     const long blocks_n = (p.n + EACH * SUBGROUPS - 1) / (EACH * SUBGROUPS);
     const long n0 = g % blocks_n * (EACH * SUBGROUPS) + subgroup * EACH, b = g / blocks_n;
-    /* Beyond the last row or line the last is done again. */
+    /* Out-of-range rows of A and B are clamped to the last one; their results are discarded. */
     xpu_addr row[ROWS], line[COLUMNS];
     long scales[COLUMNS], zeros[COLUMNS];
     float scale[COLUMNS], zero[COLUMNS];

@@ -24,10 +24,10 @@ static inline float sum16(float16 v) {
 
 #if NIBBLES
 #define OFFSET (E_FORM == FORM_SIGNED ? 8 : 0)
-/* Where in the mantissa, and by how much shifted to the left, what stands at place `j`, less than 8, of a
- * dword goes. For results of 16 bits a shift serves two or three places: up to 4096 is there with the
- * integer, which leaves 11 of 24 bits behind the point, 6 of a lane's sum of the 32 of a SPAN, after which it
- * is taken away. */
+/* Bit position in the mantissa for element `j` (0 … 7) of a dword, and the left shift that moves it there.
+ * With 16-bit results one shift serves two or three elements: a power of two up to 4096 comes with the
+ * integer. That leaves 11 of 24 bits for the fraction, or 6 for the sum of a lane's 32 elements of a SPAN;
+ * then the power is subtracted. */
 #define SPAN 512
 #define SINGLE_f32 1
 #if XPU_CAT(SINGLE_, T)
@@ -37,21 +37,21 @@ static inline float sum16(float16 v) {
 #define PLACE_OF(j) ((j) < 3 ? 11 + 4 * (j) : (j) < 5 ? 4 * (j) : 4 * (j) - 9)
 #define SHIFT_OF(j) ((j) < 3 ? 11 : (j) < 5 ? 0 : -9)
 #endif
-/* The power of two that is with it. */
+/* The power of two that comes with element j. */
 static inline float power_of(int j) { return as_float((uint)(150 - PLACE_OF(j)) << 23); }
-/* Those at place `j` of each dword, raised to begin at 0, and the power. */
+/* Element `j` of each dword, biased to be unsigned, plus its power of two. */
 static inline float16 nibbles(uint16 v, int j) {
     const uint16 moved = SHIFT_OF(j) < 0 ? v >> (uint)-SHIFT_OF(j) : v << (uint)SHIFT_OF(j);
     return as_float16((moved & 15u << PLACE_OF(j)) | as_uint(power_of(j)));
 }
 
-/* Of 128 numbers every eighth beside each other. */
+/* Permutes 128 elements so that every eighth one is adjacent. */
 static inline void permute_nibbles(__local float *to, __local float *sums, __local float *powers,
                                    __global const STORED(T) *from) {
     float16 a[8], b[8];
     UNROLL_HINT for (int i = 0; i < 8; i++)
         a[i] = LOAD16(from + i * 16);
-    /* even ones first, and so thrice */
+    /* moves even elements to the front, three times */
     UNROLL_HINT for (int i = 0; i < 4; i++)
         b[i] = (float16)(a[2 * i].even, a[2 * i + 1].even),
         b[4 + i] = (float16)(a[2 * i].odd, a[2 * i + 1].odd);
@@ -78,7 +78,7 @@ static inline float16 sixteen_of_b(xpu_addr line, long k) {
     return convert_float16(vload16(0, XPU_CPTR(char, line) + k));
 #elif E_FORM == FORM_UNSIGNED && E_BITS == 8
     return convert_float16(vload16(0, XPU_CPTR(uchar, line) + k));
-#elif E_FORM == FORM_E4M3FN /* but NaN (has_nan) */
+#elif E_FORM == FORM_E4M3FN /* except NaN (has_nan) */
     const short16 v = convert_short16(vload16(0, XPU_CPTR(char, line) + k)) << (short)7;
     return widen16_f16(as_ushort16(v) & (ushort)0xbf80);
 #else
@@ -89,8 +89,8 @@ static inline float16 sixteen_of_b(xpu_addr line, long k) {
 #endif
 
 #if E_FORM == FORM_E4M3FN
-/* From `from` to `to`, multiples of 16? Added to its bits without the sign 1 makes a sign of all 7 of them.
- */
+/* Is there a NaN from `from` to `to`, multiples of 16? A NaN has all 7 bits besides the sign set, so adding 1
+ * carries into the sign bit. */
 static inline bool has_nan(xpu_addr line, long from, long to) {
     uint16 found = 0;
     for (; from + 64 <= to; from += 64)
@@ -115,7 +115,7 @@ gemm_small_m_host(const gemm_quantized_params q) {
     const long m0 = g % blocks_m * ROWS;
     g /= blocks_m;
     const long n0 = g % blocks_n * (COLUMNS * SUBGROUPS) + subgroup * COLUMNS, b = g / blocks_n;
-    /* Beyond the last row or line the last is done again. */
+    /* Out-of-range rows of A and B are clamped to the last one; their results are discarded. */
     __global const STORED(T) *row[ROWS];
     xpu_addr line[COLUMNS];
     long scales[COLUMNS], zeros[COLUMNS];
@@ -129,8 +129,10 @@ gemm_small_m_host(const gemm_quantized_params q) {
     }
 #if NIBBLES
     __local float permuted[ROWS][X_ROOM] __attribute__((aligned(64)));
-    __local float eights[ROWS][X_ROOM / 8] __attribute__((aligned(64))); /* their sums, a dword's */
-    __local float powers[ROWS][X_ROOM / 8] __attribute__((aligned(64))); /* … times what is with integers */
+    __local float eights[ROWS][X_ROOM / 8]
+        __attribute__((aligned(64))); /* sums of the eight elements that match a dword */
+    __local float powers[ROWS][X_ROOM / 8]
+        __attribute__((aligned(64))); /* … of these times the powers of two that come with the integers */
     for (int r = 0; r < ROWS; r++)
         for (long k = subgroup * BLOCK; k < p.k; k += SUBGROUPS * BLOCK)
             permute_nibbles(permuted[r] + k, eights[r] + k / 8, powers[r] + k / 8, row[r] + k);

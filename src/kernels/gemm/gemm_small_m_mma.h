@@ -16,19 +16,19 @@
  * work-item's own part, and so do SCALE_ROOM scales and zero points of rows (0: none); RING=0, to registers;
  * ROW_BLOCKS; SINGLE=1, one batch, no more rows than these, each row of B has its own scales; gemm_fused.h
  * for several B and normalized rows of A; those of quantized_load.h and matrix_ptx.h. */
-#define SMALL_M_CHUNK (128 / E_BITS) /* elements of a work-item */
+#define SMALL_M_CHUNK (128 / E_BITS) /* elements per work-item */
 #define SMALL_M_STEP (4 * SMALL_M_CHUNK)
 #define STEP_VECTORS (SMALL_M_STEP / 8)
 #define PREFETCH_DISTANCE 2
 #define SMALL_M_ROWS (8 * ROW_BLOCKS)
 #define SMALL_M_ITEMS (MATRIX_SUBGROUP_SIZE * SUBGROUPS)
 #define K_SUBGROUPS (SUBGROUPS / SETS)
-#define PARTIAL_SUMS_PITCH (RING ? PREFETCH_DISTANCE * 256 : SMALL_M_ROWS * 16) /* a subgroup's numbers */
+#define PARTIAL_SUMS_PITCH (RING ? PREFETCH_DISTANCE * 256 : SMALL_M_ROWS * 16) /* elements per subgroup */
 #define SUM_AT(subgroup, row, line) sums[(subgroup) * PARTIAL_SUMS_PITCH + (row) * 16 + (line)]
 
-/* Integers of 4 bits, raised to begin at 0, are written into the mantissa of a BASE of 16 bits, from bit
- * PLACE on. Where the sums of A's rows are at hand BASE and the zero point are taken from the products' sums;
- * the smaller one of bfloat16 is taken from each number, which is exact. */
+/* 4-bit integers, biased to be unsigned, are written into the mantissa of a 16-bit BASE, from bit PLACE on.
+ * If the sums of A's rows are in local memory, BASE and the zero point are subtracted from the accumulators;
+ * otherwise the smaller BASE of bfloat16 is subtracted from each element, which is exact. */
 #define IS_SMALL_WHOLE (E_BITS == 4 && E_FORM <= FORM_UNSIGNED)
 #define IS_BIASED (IS_SMALL_WHOLE && X_ROOM > 0)
 #define PAIR_BASE_bf16 (IS_BIASED ? 128.0f : 64.0f)
@@ -40,7 +40,7 @@
 
 #define IS_THERE(i) (K_WHOLE || (i) < (uint)p.k)
 
-/* What a work-item has of a step: its lines are `line` and 8 below it. */
+/* A work-item's part of a step: rows `line` and `line` + 8 of B. */
 typedef struct small_m_step {
     uint4 bits[2];
     float scale[2], less[2];
@@ -54,7 +54,7 @@ static inline octet octet_of(uint4 v, const int i) {
 #endif
 }
 #if IS_SMALL_WHOLE
-/* Elements i and i + 4 of eight, raised to begin at 0, and BASE. */
+/* Elements i and i + 4 of eight, biased to be unsigned, plus BASE. */
 #define SIGNED_BIAS_BITS                                                                                     \
     (XPU_CAT(PAIR_BITS_, T) | (E_FORM == FORM_SIGNED ? 0x00080008u << XPU_CAT(PAIR_PLACE_, T) : 0))
 static inline uint biased_pair(uint v, const int i) {
@@ -62,7 +62,7 @@ static inline uint biased_pair(uint v, const int i) {
     return bits_into(from >= to ? v >> (from - to) : v << (to - from), 0x000f000fu << to, SIGNED_BIAS_BITS);
 }
 #endif
-/* The numbers of an octet, less `less` but where they are raised: pairs of elements i and i + 4. */
+/* Dequantizes eight elements into pairs of elements i and i + 4; subtracts `less` unless IS_BIASED. */
 static inline uint4 pairs_of(octet bits, float less) {
 #if IS_SMALL_WHOLE
     const uint v = bits.x;
@@ -80,7 +80,7 @@ static inline uint4 pairs_of(octet bits, float less) {
                    round_pair(v.s3, v.s7));
 #endif
 }
-/* Eight numbers of a row of A likewise. */
+/* Rearranges eight elements of a row of A the same way. */
 static inline uint4 pairs_of_row(uint4 v) {
 #ifdef XPU_HAS_INLINE_PTX
     return (uint4)(xpu_bytes(v.x, v.z, 0x5410u), xpu_bytes(v.x, v.z, 0x7632u), xpu_bytes(v.y, v.w, 0x5410u),
@@ -108,7 +108,7 @@ static inline uint4 normed(uint4 v, uint4 w) {
 #define NORM_ADDRESS 0
 #endif
 
-/* What a work-item has of a row of A, and what that is multiplied by. */
+/* Reads the work-item's part of a row of A, and of the norm's weight. */
 #define READ_ROW(r)                                                                                          \
     {                                                                                                        \
         const xpu_addr row_ = p.a + (b * p.a_stride.batch + (m0 + (r)) * p.a_stride.row) * 2;                \
@@ -120,14 +120,15 @@ static inline uint4 normed(uint4 v, uint4 w) {
         }                                                                                                    \
     }
 
-/* The sum over the `count` work-items beside each other, a power of two, that this one is of. */
+/* The sum over `count` adjacent lanes, a power of two. */
 static inline float over_neighbors(float v, const uint count) {
     UNROLL for (uint i = 1; i < count; i *= 2)
         v += lane_across(v, i);
     return v;
 }
 
-/* Of a group's 16 lines those of the first matrix, and where the others' scales and zeros are. */
+/* Of 16 rows of B, those of the first weight; the rows of the second one have their own scales and zero
+ * points. */
 #define EACH (LINE_PAIRS ? 8 : 16)
 #define GROUP_EACH (EACH * SETS)
 #if GATED
@@ -151,7 +152,7 @@ static inline float over_neighbors(float v, const uint count) {
 #define ZERO_AT(address) 0.0f
 #endif
 
-/* Reads PREFETCH_DISTANCE steps from `from` on; from `end` on the last one again. */
+/* Reads PREFETCH_DISTANCE steps from `from` on; past the end the last one is read again. */
 #define READ_STEPS(to, from)                                                                                 \
     {                                                                                                        \
         UNROLL for (int s = 0; s < PREFETCH_DISTANCE; s++) UNROLL                                            \
@@ -162,7 +163,7 @@ static inline float over_neighbors(float v, const uint count) {
             }                                                                                                \
         UNROLL for (int s = 0; s < PREFETCH_DISTANCE; s++) {                                                 \
             const uint at_ = (uint)min((from) + s, end - 1) * SMALL_M_STEP;                                  \
-            const uint along = (uint)group_of(&l, at_); /* of all lanes, whose sums these become */          \
+            const uint along = (uint)group_of(&l, at_); /* a step has one scale per row */                  \
             UNROLL for (int j = 0; j < 2; j++) {                                                             \
                 to[s].scale[j] = SCALE_FROM(scales[j] + (ulong)along * scale_pitch[j]);                      \
                 to[s].less[j] = base + ZERO_AT(zeros[j] + (ulong)along * zero_pitch[j]);                     \
@@ -170,10 +171,10 @@ static inline float over_neighbors(float v, const uint count) {
         }                                                                                                    \
     }
 
-/* Adds a step's products, times their scales, to `total`. */
+/* Adds the products of a step, times their scales, to `total`. */
 #define MULTIPLY_STEP(here, step)                                                                            \
     {                                                                                                        \
-        float4 sum[ROW_BLOCKS], other_sum[ROW_BLOCKS]; /* two, that fewer wait for each other */             \
+        float4 sum[ROW_BLOCKS], other_sum[ROW_BLOCKS]; /* two, to shorten dependency chains */               \
         UNROLL for (int i = 0; i < ROW_BLOCKS; i++)                                                          \
             sum[i] = other_sum[i] = 0;                                                                       \
         UNROLL for (int o = 0; o < SMALL_M_CHUNK / 8; o++) {                                                 \
@@ -214,7 +215,7 @@ void gemm_small_m_mma(const gemm_quantized_params q) {
     const int lane = (int)get_local_id(0), subgroup = (int)get_local_id(1),
               id = subgroup * MATRIX_SUBGROUP_SIZE + lane;
     const int line = lane / 4, part = lane % 4 * SMALL_M_CHUNK, column = lane % 4 * 2;
-    /* A group's beginning is a good part of its time: everything here has 32 bits. */
+    /* The start takes a good part of a work-group's time, so everything here has 32 bits. */
     const uint blocks_m = SINGLE ? 1 : ((uint)q.gemm.m + SMALL_M_ROWS - 1) / SMALL_M_ROWS,
                g = (uint)XPU_GROUP(0);
     uint of_rows = g / blocks_m;
@@ -239,7 +240,7 @@ void gemm_small_m_mma(const gemm_quantized_params q) {
                        : IS_SMALL_WHOLE
                            ? (float)l.zero_offset + XPU_CAT(PAIR_BASE_, T) + (E_FORM == FORM_SIGNED ? 8 : 0)
                            : (float)l.zero_offset + MANTISSA_OFFSET.s0;
-    /* Beyond the last line, and row, the last is done again. */
+    /* Out-of-range rows of A and B are clamped to the last one; their results are discarded. */
     xpu_addr lines[2];
 #if !RING
     xpu_addr scales[2], zeros[2];
@@ -258,7 +259,7 @@ void gemm_small_m_mma(const gemm_quantized_params q) {
     }
 #if RING
     __local uint4 ring[SUBGROUPS * PREFETCH_DISTANCE * 2 * MATRIX_SUBGROUP_SIZE] LOCAL_TILE_ALIGNED;
-    /* A subgroup's sums come where its steps were. */
+    /* The partial sums reuse the memory of the subgroup's steps. */
     __local float *const sums = (__local float *)ring;
     const local_tile own =
         LOCAL_TILE_ADDRESS(ring + subgroup * (PREFETCH_DISTANCE * 2 * MATRIX_SUBGROUP_SIZE) + lane);
@@ -284,19 +285,18 @@ void gemm_small_m_mma(const gemm_quantized_params q) {
 #endif
 
 #if X_ROOM
-    /* A row's vectors as work-items read them, the first of all four `part`s of a step before the second
-     * ones.
-     */
+    /* Vectors of a row in the order in which work-items read them: in each step the first vectors of all four
+     * `part`s, then the second ones. */
     __local uint4 vecs[X_ROOM];
-    __local float row_sums[X_ROOM / STEP_VECTORS]; /* of each step */
-    const int pitch = steps * STEP_VECTORS + 4;    /* rows beside each other are half the banks apart */
+    __local float row_sums[X_ROOM / STEP_VECTORS]; /* per step */
+    const int pitch = steps * STEP_VECTORS + 4; /* padding, so that adjacent rows are half the banks apart */
 #if NORMED
     __local float squares[SUBGROUPS][SMALL_M_ROWS];
 #endif
     uint4 x_vectors[X_EACH], x_norm[X_EACH];
     READ_ROW(0)
 #if RING && SCALE_ROOM
-    /* After A's first row is asked for, that neither waits for the other. */
+    /* After the first row of A is requested, so that both loads overlap. */
     UNROLL for (int i = 0; i < SCALE_ROOM / SMALL_M_ITEMS; i++) {
         const uint e = (uint)(i * SMALL_M_ITEMS + id), of_group = e % (16 * SETS), along = e / (16 * SETS),
                    j = of_group / 8 % 2;

@@ -35,7 +35,7 @@ typedef union sums_run {
 
 static inline void add_c(const gemm_params *p, long b, long m, long n, __private value_t *v) {
     const value_t beta = SCALAR(p->beta);
-    if (is_zero(beta)) return; /* C may be NaN */
+    if (is_zero(beta)) return; /* beta = 0: C may be NaN */
 #if C_FORM == 2
     packed_run c;
     const xpu_addr from = p->c + c_offset(p, b, m, n) * sizeof(RAW(T));
@@ -49,7 +49,7 @@ static inline void add_c(const gemm_params *p, long b, long m, long n, __private
 #endif
 }
 
-/* Ends the run's numbers. */
+/* Applies the post-ops to a run of accumulators. */
 static inline void end_run(const gemm_params *p, long b, long m, long n, __private value_t *v) {
 #if COMBINE && OTHER_VECTOR_BYTES
     packed_run r;

@@ -35,7 +35,7 @@
 #define INT8_AS_SUM_T
 #endif
 #define acc_t XPU_CAT(acc_, SUM_T) /* a sum of products */
-#define value_t XPU_CAT(acc_, T)   /* what a result is computed in */
+#define value_t XPU_CAT(acc_, T)   /* the type in which results are computed */
 
 /* COMPLEX_T: 1 for complex dtypes; FLOAT_T: 1 for those that accumulate in fp32 (or pairs of it); DOUBLE_T:
  * in fp64; otherwise integers. */
@@ -93,10 +93,11 @@ static inline bool is_zero(value_t a) {
 #define LY (TILE / SIDE)
 #define THREADS (LX * LY)
 #define LOADS (TILE * TILE_K / THREADS)
-#define PITCH (TILE + 4) /* fewer bank conflicts where k is fast; keeps rows aligned for vectors */
+#define PITCH                                                                                                \
+    (TILE + 4) /* padding: fewer bank conflicts if K is contiguous; keeps rows aligned for vectors */
 
-/* Which rows (columns) of the tile belong to work-item `id`: on GPUs runs of 4, so that local memory is read
- * as vectors; on CPUs neighbors in neighboring lanes. */
+/* The rows (columns) of the tile that work-item `id` has: runs of 4 on GPUs, so that local memory is read as
+ * vectors; on CPUs adjacent lanes have adjacent ones. */
 #if defined(XPU_IS_CPU) || SIDE < 4
 #define PLACE(id, i) ((id) + (i) * LX)
 #else

@@ -11,7 +11,7 @@
 #define SHAPE_A 8, 16, 1
 #define X_OF_A(r) ((r) / 2 * 8)
 #define Y_OF_A(r) ((r) % 2 * 16)
-#elif MATRIX_IS_FP32 /* of larger reads the compiler would copy what each multiplication takes */
+#elif MATRIX_IS_FP32 /* the compiler would copy the operands out of larger reads */
 #define READS_A (2 * SUMS_M)
 #define SHAPE_A 8, 8, 1
 #define X_OF_A(r) ((r) / SUMS_M * 8)
@@ -39,7 +39,7 @@
 #define X_OF_B(r) 0
 #define Y_OF_B(r) ((r) * 16)
 #define READ_B XPU_CAT(transpose_u32_m16k, XPU_CAT(E_BITS, v1))
-#elif B_K_MAJOR /* by turning dwords */
+#elif B_K_MAJOR /* transposed reads of dwords */
 #define READS_B (2 * SUMS_N)
 #define SHAPE_B 8, 16, 1
 #define X_OF_B(r) ((r) % 2 * 8)
@@ -69,8 +69,8 @@
 #define Y_OF_B(r) 0
 #endif
 
-/* A step along k, in what reads of the operand count: words or dwords of a line, or lines. */
-#define A_WORDS (MATRIX_IS_FP32 || !A_K_MAJOR ? 4 : 2) /* bytes of what they count in a line */
+/* A step along K in the units of the operand's reads: words or dwords of a row, or rows. */
+#define A_WORDS (MATRIX_IS_FP32 || !A_K_MAJOR ? 4 : 2) /* bytes of such a unit */
 #define B_WORDS (B_K_MAJOR || MATRIX_IS_FP32 ? 4 : ELEMENT)
 #define STEP_A (A_K_MAJOR ? 64 / A_WORDS : STEP_K)
 #if QUANTIZED_B
@@ -81,7 +81,7 @@
 #define WORDS_B(k) ((k) * ELEMENT / B_WORDS)
 #endif
 
-/* An operand's addresses: one for all reads where these have offsets of their own. */
+/* Address payloads of an operand: one for all reads if reads have immediate offsets. */
 #define KEPT(reads) (HAS_OFFSETS ? 1 : (reads))
 typedef struct blocks_a {
     payload at[KEPT(READS_A)];
@@ -89,11 +89,11 @@ typedef struct blocks_a {
 typedef struct blocks_b {
     payload at[KEPT(READS_B)];
 } blocks_b;
-/* Where read number r of a step begins, and how far its address is from there. */
+/* The payload of read r of a step, and the offset of the read from it. */
 #define KEPT_OF(o, r) (o)->at[HAS_OFFSETS ? 0 : (r)]
 #define OFFSET(x) (HAS_OFFSETS ? (x) : 0)
 
-/* Rows from m, columns from n on; `k` numbers. */
+/* Payloads of the reads of rows from m, or columns from n, on, at element k. */
 static inline void open_a(__private blocks_a *a, const surface *s, int m, int k) {
     const int x = A_K_MAJOR ? k * ELEMENT / A_WORDS : m * ELEMENT / A_WORDS, y = A_K_MAJOR ? m : k;
     UNROLL for (int r = 0; r < KEPT(READS_A); r++)
@@ -104,7 +104,7 @@ static inline void open_b(__private blocks_b *b, const surface *s, int n, int k)
     UNROLL for (int r = 0; r < KEPT(READS_B); r++)
         b->at[r] = OPEN(s, x + X_OF_B(r), y + Y_OF_B(r), SHAPE_B);
 }
-/* Number r of a step, `ahead` steps from where the addresses are. */
+/* Read r of a step, `ahead` steps after the one that the payloads describe. */
 #define READ_OF_A(name, to, r)                                                                               \
     READ_BLOCK(name, to, KEPT_OF(a, r), OFFSET(X_OF_A(r) + (A_K_MAJOR ? ahead * STEP_A : 0)),                \
                OFFSET(Y_OF_A(r) + (A_K_MAJOR ? 0 : ahead * STEP_A)))
@@ -190,24 +190,25 @@ static inline void multiply_step(__private sum_block (*sum)[SUMS_N], __private b
 }
 #endif
 
-/* The steps that the loop takes at once. The subgroups of a group ask the cache for the group's tile of the
- * next as many, in blocks of 32 lines of 64 bytes, each for some of A's and of B's. */
+/* Steps per loop iteration. The subgroups of a work-group prefetch the work-group's tile of the next
+ * iteration into the cache, in blocks of 32 rows of 64 bytes; each subgroup prefetches some blocks of A and
+ * of B. */
 #define AT_ONCE (HAS_OFFSETS || TILE_M < 128 ? 4 : 8)
 #define SUBGROUPS (SUBGROUPS_M * SUBGROUPS_N)
-#define REQUESTS (TILE_M == TILE_N ? AT_ONCE * TILE_M / 32 / SUBGROUPS : 0) /* for each operand */
+#define REQUESTS (TILE_M == TILE_N ? AT_ONCE * TILE_M / 32 / SUBGROUPS : 0) /* per operand */
 #if REQUESTS
 typedef struct request {
     payload at[KEPT(REQUESTS)];
 } request;
-/* Blocks along k: of a subgroup's first one, and between its number i and the first. */
+/* Blocks along K; coordinates of a subgroup's first block, and of its block i relative to the first. */
 #define ALONG(k_major) (AT_ONCE * ((k_major) ? 32 : STEP_K) / 32)
 #define FIRST_X(k_major, b) ((k_major) ? (b) % ALONG(true) : (b) / ALONG(false)) * 32
 #define FIRST_Y(k_major, b) ((k_major) ? (b) / ALONG(true) : (b) % ALONG(false)) * 32
 
 static inline void open_request(__private request *q, const surface *s, int first, int k,
                                 const bool k_major) {
-    const int subgroup = (int)sub_group_broadcast((uint)get_local_id(0) / MATRIX_SUBGROUP_SIZE,
-                                                  0); /* the same for all lanes */
+    const int subgroup =
+        (int)sub_group_broadcast((uint)get_local_id(0) / MATRIX_SUBGROUP_SIZE, 0); /* uniform */
     const int x =
         (k_major ? k * ELEMENT / 2 + ALONG(true) * 32 : first * ELEMENT / 2) + FIRST_X(k_major, subgroup);
     const int y = (k_major ? first : k + ALONG(false) * 32) + FIRST_Y(k_major, subgroup);
@@ -215,8 +216,8 @@ static inline void open_request(__private request *q, const surface *s, int firs
         q->at[i] =
             OPEN(s, x + FIRST_X(k_major, i * SUBGROUPS), y + FIRST_Y(k_major, i * SUBGROUPS), 16, 32, 2);
 }
-/* Where reads have no offsets a copy of each address is what is sent: to change one that was sent costs a
- * wait each, and the copies are waited for together. */
+/* Without immediate offsets, copies of the payloads are sent: changing a payload that was sent waits for its
+ * read, and the copies are waited for all at once. */
 #define ASK(p, x, y) __builtin_IB_subgroup_block_read_ap_prefetch_u16_m32k16v2(p, x, y, BOTH_CACHES)
 #if HAS_OFFSETS
 #define ASK_FOR(q, k_major, i)                                                                               \
@@ -244,10 +245,9 @@ static inline void ask(__private request *a, __private request *b) {
 #endif
 #endif
 
-/* Adds the product of the subgroup's rows from m0 and columns from n0 on, of the group's from m and n on,
- * over k_begin … k_end - 1 to `sum`. k_end is a multiple of a step away from k_begin, or the end of the
- * matrices.
- */
+/* sum += A B for the subgroup's rows from m0 and columns from n0 on, over k_begin … k_end - 1. m and n are
+ * those of the work-group's tile. k_end - k_begin is a multiple of the step, or k_end is the end of the
+ * matrices. */
 #if QUANTIZED_B
 static inline void multiply_rows(__private sum_block (*sum)[SUMS_N], __private blocks_a *a,
                                  __private int8 (*right)[2], const int ahead) {
@@ -265,7 +265,7 @@ static inline void multiply_rows(__private sum_block (*sum)[SUMS_N], __private b
 static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const surface *sa, const surface *sb,
                                      int m, int n, int m0, int n0, int k_begin, int k_end,
                                      const quantized_lines *q, long batch) {
-    if (k_begin >= k_end) return; /* a slice of nothing, beyond the last group's scales */
+    if (k_begin >= k_end) return; /* an empty slice would read scales out of range */
     blocks_a a;
     blocks_b b;
     open_a(&a, sa, m0, k_begin);
@@ -298,11 +298,11 @@ static inline void multiply_shared_block(__private sum_block (*sum)[SUMS_N], __p
     go_on(a->at, KEPT(READS_A), A_K_MAJOR, STEP_A);
 #endif
 }
-/* A round's numbers are made while the one before is multiplied. */
+/* A round is dequantized while the previous one is multiplied. */
 static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const surface *sa, const surface *sb,
                                      int m, int n, int m0, int n0, int k_begin, int k_end,
                                      const quantized_lines *q, long batch, __local uint *made) {
-    if (k_begin >= k_end) return; /* a slice of nothing, beyond the last group's scales */
+    if (k_begin >= k_end) return; /* an empty slice would read scales out of range */
     const int subgroup = (int)sub_group_broadcast((uint)get_local_id(0) / MATRIX_SUBGROUP_SIZE, 0);
     const int own = subgroup % SUBGROUPS_ALONG_M, line = n0 + own % SUMS_N * 16;
     int k = k_begin + own / SUMS_N * STEP_K;
@@ -367,7 +367,8 @@ static inline void multiply_surfaces(__private sum_block (*sum)[SUMS_N], const s
 #endif
         UNROLL for (int i = 0; i < AT_ONCE; i++) {
             multiply_step(sum, &a, &b, HAS_OFFSETS ? i : 0);
-#if !HAS_OFFSETS /* once its numbers are there, not while it is read, which costs three more instructions */
+#if !HAS_OFFSETS /* after the step's reads have returned; advancing during the read costs three more         \
+                    instructions */
             NO_REORDER;
             go_on(a.at, KEPT(READS_A), A_K_MAJOR, STEP_A);
             go_on(b.at, KEPT(READS_B), B_K_MAJOR, STEP_B);

@@ -15,15 +15,15 @@
 typedef struct octets {
     uint elements[SHARED_BLOCKS][B_DWORDS];
     float scale[SHARED_BLOCKS], zero[SHARED_BLOCKS];
-    int group_end; /* of the group along k whose scales and zeros these are */
+    int group_end; /* end of the group along K that the scales and zero points belong to */
 } octets;
 
-/* Where a lane's scales and zeros lie. */
+/* Offsets of a lane's scales and zero points. */
 typedef struct row_scale_offsets {
     long scale[SHARED_BLOCKS], zero[SHARED_BLOCKS];
 } row_scale_offsets;
 
-/* Lines from n on, of `rows`, the last of which stands for those beyond. */
+/* Rows of B from n on, clamped to the last of `rows`. */
 static inline void open_scales(__private row_scale_offsets *p, const quantized_lines *q, long b, int n,
                                int rows) {
     UNROLL for (int j = 0; j < SHARED_BLOCKS; j++) {
@@ -34,8 +34,8 @@ static inline void open_scales(__private row_scale_offsets *p, const quantized_l
     }
 }
 
-/* Reads the step that begins at element k of the lines, which are `length` long; scales and zeros where their
- * group begins. */
+/* Reads the step at element k of rows of `length` elements; scales and zero points at the start of a
+ * group. */
 static inline void prefetch_quantized(__private octets *o, __private blocks_b *b,
                                       __private const row_scale_offsets *p, const quantized_lines *q, int k,
                                       int length) {
@@ -58,26 +58,26 @@ static inline void prefetch_quantized(__private octets *o, __private blocks_b *b
 }
 
 #if E_FORM == FORM_E4M3FN
-/* Are there NaN? */
+/* Is there a NaN? */
 static inline bool has_nan(__private const octets *o) {
     uint found = 0;
     UNROLL for (int j = 0; j < SHARED_BLOCKS; j++) UNROLL
         for (int i = 0; i < B_DWORDS; i++) found |= (o->elements[j][i] & 0x7f7f7f7fu) + 0x01010101u;
     return sub_group_any((found & 0x80808080u) != 0);
 }
-/* A byte of NaN for each of them. */
+/* Replaces the elements whose byte is a NaN. */
 static inline short8 put_nan(short8 v, octet bits) {
     return select(v, (short8)0x7fff, (convert_short8(as_char8(bits)) & (short)0x7f) == (short)0x7f);
 }
 #endif
 
-/* Number i of a lane's octets of a line. */
+/* Run i of eight elements of a lane's row. */
 static inline octet octet_of(__private const octets *o, int j, int i) {
     return E_BITS == 8 ? (octet)(o->elements[j][i * 2 % B_DWORDS], o->elements[j][(i * 2 + 1) % B_DWORDS])
                        : (octet)(o->elements[j][i], 0);
 }
 
-/* Makes right blocks of them: [block of columns][half of the step]. */
+/* Dequantizes to right blocks: [block of columns][half of the step]. */
 static inline void dequantize_block(__private int8 (*to)[2], __private const octets *o,
                                     const quantized_lines *q) {
     union {
@@ -97,8 +97,8 @@ static inline void dequantize_block(__private int8 (*to)[2], __private const oct
 }
 
 #if SHARED_B
-/* Teams below each other multiply with the same lines: each makes the numbers of one block of 16 of them in
- * one step of a round, and all read them from local memory, where two rounds lie. */
+/* Subgroups with the same columns multiply by the same rows of B. Each dequantizes one block of 16 rows in
+ * one step of a round, and all read the blocks from local memory, which holds two rounds. */
 #define ROUND (SUBGROUPS_ALONG_M / SUMS_N) /* steps */
 #define SHARED_BLOCK 256                   /* dwords */
 #define SHARED_ROUND (SUBGROUPS_ALONG_N * SUBGROUPS_ALONG_M * SHARED_BLOCK)

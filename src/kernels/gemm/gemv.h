@@ -16,7 +16,7 @@ typedef union vec {
 #define B_VALUE(raw) MAYBE_CONJUGATE_B((acc_t)WIDEN(OPERAND_T, raw))
 #define SUM_OUT(n, sum) store_split_result(&p, b, slice, n, sum)
 
-/* Of a subgroup's lines those of the first matrix. */
+/* Rows of B per subgroup that belong to the first weight. */
 #define EACH (LINE_PAIRS ? COLUMNS / 2 : COLUMNS)
 
 static inline void store_split_result(const gemm_params *p, long b, long slice, long n, acc_t sum) {
@@ -48,7 +48,7 @@ void gemv(const gemm_params p) {
     const xpu_addr pa = p.a + (b * p.a_stride.batch + from * p.a_stride.column) * sizeof(RAW(OPERAND_T));
     const xpu_addr pb = p.b + (b * p.b_stride.batch + from * p.b_stride.row) * sizeof(RAW(OPERAND_T));
 #if B_K_MAJOR
-    __local acc_t sums[SUBGROUPS][COLUMNS + NORMED][LANES]; /* behind the lines', of A's squares */
+    __local acc_t sums[SUBGROUPS][COLUMNS + NORMED][LANES]; /* after those of B's rows, the squares of A */
     __global const RAW(OPERAND_T) *line[COLUMNS];
     acc_t sum[COLUMNS + NORMED];
     sum[COLUMNS + NORMED - 1] = (acc_t)0;
@@ -123,7 +123,8 @@ void gemv(const gemm_params p) {
 #endif
 #else
     __local acc_t sums[SUBGROUPS][LANES * WIDTH];
-    /* A vector that is aligned lies in the page of its first element. */
+    /* A vector may extend past the row's end: being aligned, it stays within the page of its first
+     * element. */
     const long n = min(n0 + lane * WIDTH, (p.n - 1) / WIDTH * WIDTH);
     __global const RAW(OPERAND_T) *column = XPU_CPTR(RAW(OPERAND_T), pb) + n;
     acc_t sum[16 / sizeof(RAW(OPERAND_T))];
@@ -131,7 +132,7 @@ void gemv(const gemm_params p) {
     for (long k = subgroup; k < depth; k += 4 * SUBGROUPS) {
         vec y[4];
         acc_t x[4];
-        for (int j = 0; j < 4; j++) { /* beyond the last row the last is read again */
+        for (int j = 0; j < 4; j++) { /* past the end the last row is read again */
             const long at = min(k + j * SUBGROUPS, depth - 1);
             y[j].bits = *(__global const uint4 *)(column + at * p.b_stride.row);
             x[j] = A_VALUE(XPU_CPTR(RAW(OPERAND_T), pa)[at * p.a_stride.column]);

@@ -29,12 +29,12 @@ static inline void store_vec8(__global STORED(T) *out, long i, float8 v, int cou
 }
 
 #if CUT == CUT_ROWS || CUT == CUT_ALONG
-/* A group; those before it have so many rows of tiles, or, along lines, columns. */
+/* A group, and the number of rows (CUT_ALONG: columns) of scale tiles of the groups before it. */
 typedef struct cut_group {
     long begin, end, tiles;
     int next;
 } cut_group;
-/* Goes on to the group of line, or element, i; false where it is none's. */
+/* Advances to the group of row, or element, i; false if it is in no group. */
 static inline bool go_on(__private cut_group *g, const dequantize_params *p, long i) {
     const long most = CUT == CUT_ROWS ? p->lines : p->length;
     const long tile = CUT == CUT_ROWS ? SCALE_TILE_ROWS : SCALE_TILE_GROUPS * p->from.group_along;
@@ -46,7 +46,7 @@ static inline bool go_on(__private cut_group *g, const dequantize_params *p, lon
     }
     return true;
 }
-/* Of element i of the line; NaN where there aren't as many scales. */
+/* The scale of element i of a row; NaN if there are too few scales. */
 static inline float scale_in_group(const dequantize_params *p, __private const cut_group *g, long line,
                                    long i) {
 #if CUT == CUT_ROWS
@@ -67,7 +67,7 @@ static inline float scale_in_group(const dequantize_params *p, __private const c
 #define SCALE_AT(i) scale_of(&p.from, scales, group_of(&p.from, i))
 #endif
 #if CUT == CUT_ALONG
-/* Have neighbors one scale? */
+/* Do adjacent elements share a scale? */
 #define ARE_ALIKE(i, count) (SHARED && group.end >= (i) + (count) && ((i) - group.begin) % 8 == 0)
 #define GO_ON(i) go_on(&group, &p, i)
 #else
@@ -86,7 +86,7 @@ __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void dequantize(cons
 #else
     const long scales = scales_offset(&p.from, b, across);
 #endif
-#if CUT == CUT_BATCH /* what no row is multiplied with */
+#if CUT == CUT_BATCH /* an empty group: the matrix is not used */
     if (XPU_CPTR(int, p.ends)[b] <= (b ? XPU_CPTR(int, p.ends)[b - 1] : 0)) return;
 #endif
     const long zeros = place_of(&p.from.zero, b, across);

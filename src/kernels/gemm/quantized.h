@@ -29,29 +29,30 @@ typedef struct quantized_lines {
 typedef struct dequantize_params {
     quantized_lines from;
     xpu_addr out;
-    xpu_i64 out_batch, out_across; /* elements; neighbors in a line are contiguous */
+    xpu_i64 out_batch, out_across; /* elements; adjacent elements of a row are contiguous */
     xpu_i64 lines, length, batch;
-    xpu_i64 span;   /* elements of a line that a work-group has: a multiple of 8 */
-    xpu_i64 padded; /* up to where zeros follow a line */
-    /* With -DCUT: before what line, or element of them, each of `groups` ends (int32), and how many scales
-     * there are, or 0: those of all. */
+    xpu_i64 span;   /* elements of a row per work-group: a multiple of 8 */
+    xpu_i64 padded; /* rows are padded with zeros up to here */
+    /* With -DCUT: int32 exclusive ends of the `groups` groups, in rows or in elements of them; and the number
+     * of scales, or 0 if there is one for all. */
     xpu_addr ends;
     xpu_i64 groups, scales;
 } dequantize_params;
 
-/* What of an operand belongs to groups: a line, a matrix of the batch, or a part of each line. */
+/* How an operand is divided into groups: not at all, by rows, by matrices of the batch, or each row into
+ * parts. */
 #define CUT_NONE 0
 #define CUT_ROWS 1
 #define CUT_BATCH 2
 #define CUT_ALONG 3
 
-/* A product whose B is read as it lies. */
+/* A product whose B is dequantized on the fly. */
 typedef struct gemm_quantized_params {
     gemm_params gemm;
     quantized_lines b;
 } gemm_quantized_params;
 
-/* One of several right operands, where the first has `gemm.b` and `b`. */
+/* One of several right operands; that of the first part is in `gemm.b` and `b`. */
 #define GEMM_PARTS 4
 typedef struct gemm_part {
     xpu_addr b, scale, zero, b_scale, c;
@@ -60,35 +61,36 @@ typedef struct gemm_part {
     xpu_i64 block;    /* its first work-group along n */
 } gemm_part;
 
-/* Queries, keys and values of one token a row, by heads of `depth`: queries and keys are turned by angles,
- * keys and values go into caches. Number i of a head's first half and i + depth / 2 are a pair, and a column
- * of what follows. */
+/* Fused QKV projection of one token per row, with heads of `depth` elements: RoPE is applied to queries and
+ * keys; keys and values are written to the KV cache. Elements i and i + depth / 2 of a head are a pair, which
+ * is a column below. */
 typedef struct kv_cache_view {
     xpu_addr data;
-    xpu_i64 row, head, place; /* elements; a head's are contiguous */
+    xpu_i64 row, head, place; /* strides in elements; a head is contiguous */
 } kv_cache_view;
 typedef struct gemm_qkv_params {
     kv_cache_view cache[2];
-    xpu_addr cos, sin; /* `depth` numbers, 0: nothing is turned */
-    xpu_i64 angle_row; /* elements from a row's to the next one's */
-    xpu_addr position; /* int64: the place in the caches, of `length`; negative ones count from their end */
+    xpu_addr cos, sin; /* `depth` elements per row; 0: no RoPE */
+    xpu_i64 angle_row; /* stride between rows, in elements; 0 if all share one */
+    xpu_addr
+        position; /* int64 position in the caches, which have `length`; negative ones count from the end */
     xpu_i64 length;
     struct fault_watch watch;
     xpu_i32 depth;
-    float first_sign; /* what the second half is multiplied by in the first */
-    /* Of queries' and keys' heads that are normed: `depth` numbers each, pairs of float for each row, head
-     * and pair, and for each head a number that work-groups count in. */
+    float first_sign; /* factor of the second half in the rotated first half */
+    /* For normalized heads of queries and keys: `depth` weights each; workspace with a pair of floats per
+     * row, head and pair; a counter per head for the work-groups that have parts of it. */
     xpu_addr norm[2], pairs, counters;
     float norm_eps;
-    xpu_i32 head_groups; /* work-groups that have a head */
+    xpu_i32 head_groups; /* work-groups per head */
 } gemm_qkv_params;
 
-/* Products that share A. */
+/* Several products of the same A. */
 typedef struct gemm_fused_params {
     gemm_quantized_params given;
-    gemm_part part[GEMM_PARTS]; /* of pairs where there are caches */
+    gemm_part part[GEMM_PARTS]; /* with a KV cache, columns are pairs */
     gemm_qkv_params cached;
-    xpu_addr norm; /* k numbers that A's rows are multiplied by, and eps */
+    xpu_addr norm; /* K weights of the RMS norm of A's rows, and its epsilon */
     float eps;
     xpu_i32 unused;
 } gemm_fused_params;

@@ -11,10 +11,10 @@
 #define FORM_E5M2 4
 #define FORM_OTHER 5
 
-/* The elements' bits: 4-bit ones in x, from the lowest bits on. */
+/* Eight elements; 4-bit ones are in x, from the lowest bits on. */
 typedef uint2 octet;
 
-/* Neighbors, the first at a multiple of 8. */
+/* Loads eight adjacent elements; i is a multiple of 8. */
 static inline octet load_vec8(xpu_addr line, long i) {
 #if E_BITS == 4
     return (octet)(XPU_CPTR(uint, line)[i / 8], 0);
@@ -22,7 +22,7 @@ static inline octet load_vec8(xpu_addr line, long i) {
     return XPU_CPTR(uint2, line)[i / 8];
 #endif
 }
-/* `count` from element `at` on, `apart` from each other; zeros follow them. */
+/* Gathers `count` elements from element `at` on, `apart` elements from each other, padded with zeros. */
 static inline octet gather_vec8(xpu_addr data, long at, long apart, int count) {
     ulong bits = 0;
     for (int j = 0; j < count; j++) {
@@ -46,12 +46,12 @@ static inline octet gather_vec8(xpu_addr data, long at, long apart, int count) {
 #define FOLD 1.0f
 #endif
 
-/* Integers are written into the mantissa of BASE, PLACE bits up, from which MANTISSA_OFFSET is then taken
- * away with their zero: dearer than a conversion nowhere, and cheaper on GPUs. Signed ones are raised to
- * begin at 0. By units BASE is so small that its products with scales of few bits are exact
- * (dequantize_vec8); for CPUs' vectors what shifts least is best. By XMX with 16 lanes every other integer
- * stays where it lies and has a BASE of its own, so that a shift serves two; but bytes with scales, of which
- * that would be too large. */
+/* Integers are written into the mantissa of BASE, PLACE bits up; MANTISSA_OFFSET, and the zero point, is
+ * subtracted afterwards. That never costs more than a conversion, and less on GPUs. Signed integers are
+ * biased to be unsigned. On tensor cores BASE is so small that its products with short scales are exact
+ * (dequantize_vec8); on CPUs the BASE with the fewest shifts is best. On XMX with SIMD16 every other integer
+ * stays in place and has its own BASE, so that one shift serves two integers, except for int8 with scales,
+ * for which that BASE would be too large. */
 #define SIGNED_BIAS (E_FORM == FORM_SIGNED ? 1 << (E_BITS - 1) : 0)
 #if defined(MATRIX_XMX) && E_BITS == 4
 #define BASE (float8)(2048, 128, 2048, 128, 2048, 128, 2048, 128)
@@ -85,13 +85,13 @@ static inline octet gather_vec8(xpu_addr data, long at, long apart, int count) {
 #define MANTISSA_OFFSET ((float8)(0))
 #endif
 #if defined(SCALE) && (defined(MATRIX_XMX) || PLACE)
-#define IS_EXACT 1 /* BASE, times a scale of few bits */
+#define IS_EXACT 1 /* BASE times a short scale is exact */
 #else
 #define IS_EXACT 0
 #endif
 
 #ifdef MATRIX_XMX
-/* BASE and an integer, raised. */
+/* BASE plus an integer, biased to be unsigned. */
 static inline float8 based(octet bits) {
     const uint8 places = {PLACES};
     const uint ones = (1 << E_BITS) - 1;
@@ -100,7 +100,7 @@ static inline float8 based(octet bits) {
                      (as_uint8((float8)(BASE)) | ALTERNATING(SIGNED_BIAS << EVEN, SIGNED_BIAS << ODD)));
 }
 #else
-/* BASE and an unsigned integer. */
+/* BASE plus an unsigned integer. */
 static inline float8 based(octet bits) {
 #ifdef XPU_HAS_INLINE_PTX
 #define BYTE(v, i) xpu_bytes(v, as_uint(BASE), 0x7404u | (i) << 4)
@@ -124,8 +124,8 @@ static inline float8 based(octet bits) {
 }
 #endif
 
-/* 64 in a pair of halves, and the bit of its mantissa that stands for 1: with 15 added and an integer of -177
- * to 256 taken away it is exact. */
+/* A pair of 64 in half precision, and the mantissa bit with value 1. Adding up to 15 and subtracting an
+ * integer from -177 to 256 is exact. */
 #define PAIR_64_bf16 0x42804280u
 #define PAIR_64_f16 0x54005400u
 #define ONE_OF_64_bf16 1
@@ -140,15 +140,15 @@ static inline float8 numbers(octet bits) {
 #elif E_FORM == FORM_UNSIGNED
     return based(bits);
 #elif E_FORM == FORM_FLOAT4
-    const uint8 n =
-        (uint8)(bits.x) >> (uint8)(0, 4, 8, 12, 16, 20, 24, 28) & 15u; /* twice 0, 0.5, 1, 1.5, 2, 3, 4, 6 */
+    const uint8 n = (uint8)(bits.x) >> (uint8)(0, 4, 8, 12, 16, 20, 24, 28) &
+                    15u; /* index of twice 0, 0.5, 1, 1.5, 2, 3, 4, 6 */
     const uint8 twice = (uint8)(0xc8643210u) >> ((n & 7) << 2) & 15u;
     return as_float8(as_uint8(as_float8(twice | 0x4b000000u) - 8388608.0f) | (n & 8) << 28);
 #elif E_FORM == FORM_E4M3FN && defined(XPU_HAS_PTX_FP8)
     return (float8)(xpu_widen_e4m3(bits.x), xpu_widen_e4m3(bits.y));
-#elif E_FORM == FORM_E4M3FN && defined(MATRIX_XMX) /* whose NaN are gemm_xmx_dequant.h's */
+#elif E_FORM == FORM_E4M3FN && defined(MATRIX_XMX) /* gemm_xmx_dequant.h handles NaN */
     const int8 at_top = as_int8((uint8)(bits.xxxx, bits.yyyy) << (uint8)(24, 16, 8, 0, 24, 16, 8, 0));
-    return as_float8(at_top >> 4 & (int)0x87f00000) * 0x1p120f; /* which makes up for the exponents' bias */
+    return as_float8(at_top >> 4 & (int)0x87f00000) * 0x1p120f; /* corrects the exponent's bias */
 #elif E_FORM == FORM_E4M3FN
     const ushort8 n = convert_ushort8(as_uchar8(bits)), magnitude = n & (ushort)0x7f;
     const ushort8 half_ = (magnitude << (ushort)7) | (n & (ushort)0x80) << (ushort)8;
@@ -162,12 +162,11 @@ static inline float8 numbers(octet bits) {
 #endif
 }
 
-/* Where the scales, or zeros, of a line's groups begin. */
+/* The offset of the scales, or zero points, of a row. */
 static inline long place_of(const quantized_part *part, long b, long across) {
     return b * part->batch + across * part->across;
 }
-/* How far from the first scale those of a line, or of lines that share them, begin; and from there a group's
- * along it. */
+/* Offsets in the scales: of a row, or of rows that share them; and of a group along the row. */
 static inline long scales_across(const quantized_lines *q, long across) {
 #if TILED
     return across / SCALE_TILE_ROWS * q->scale.across + across % 32 * 16 + across / 32 % 4 * 4;
@@ -185,7 +184,7 @@ static inline long scale_along(const quantized_lines *q, long along) {
 static inline long scales_offset(const quantized_lines *q, long b, long across) {
     return b * q->scale.batch + scales_across(q, across);
 }
-/* Of a group: what numbers are multiplied by, and what is to be taken away from them first. */
+/* The scale and the zero point of a group. */
 static inline float scale_of(const quantized_lines *q, long place, long along) {
 #ifdef SCALE
     return (float)LOAD(SCALE, XPU_CPTR(STORED(SCALE), q->scale.data), place + scale_along(q, along)) * FOLD;
@@ -201,7 +200,7 @@ static inline float zero_of(const quantized_lines *q, long place, long along) {
 #endif
 }
 
-/* What an element stands for, before the scale. */
+/* The decoded elements minus their zero point, before scaling. */
 static inline float8 subtract_zero(const quantized_lines *q, float8 v, float zero) {
     const float8 offset =
         MANTISSA_OFFSET + (E_FORM <= FORM_UNSIGNED && HAS_ZERO_OFFSET ? (float)q->zero_offset : 0);
@@ -214,8 +213,8 @@ static inline float8 subtract_zero(const quantized_lines *q, float8 v, float zer
 #endif
 }
 
-/* What they stand for. Of integers with whole zero points what is taken away has 16 bits (12 of 4-bit ones),
- * so that its product with a scale of 8 (11) is exact, and one fma enough. */
+/* The dequantized elements. For integers with integer zero points, the subtracted value has 16 bits (12 for
+ * 4-bit elements), so its product with an 8-bit (11-bit) scale is exact, and one fma is enough. */
 static inline float8 dequantize_vec8(const quantized_lines *q, octet bits, float scale, float zero) {
 #if SCALE_IS_SHORT && IS_EXACT && E_FORM <= FORM_UNSIGNED && ZERO_FORM <= 1
     return fma(numbers(bits), scale,
