@@ -31,8 +31,8 @@
 
 #include "attention/attention_score.h"
 
-/* sum[i][j] += over the 64 rows of `weights` [row of X][row of the result] times X(row, column), of which
- * there are 16 * WIDTH columns. Column lx + 16 j is sum[i][j]'s. */
+/* sum[i][j] += sum over the 64 rows of `weights` [row of X][row of the result] times X(row, column). X has 16
+ * WIDTH columns; sum[i][j] is column lx + 16 j. */
 #define ACCUMULATE(sum, WIDTH, X)                                                                            \
     do {                                                                                                     \
         const int thread = (int)(get_local_id(1) * LX + get_local_id(0));                                    \
@@ -60,13 +60,14 @@
 #define WIDER (DEPTH > VALUE_DEPTH ? DEPTH : VALUE_DEPTH)
 #define KERNEL __kernel __attribute__((reqd_work_group_size(16, 16, 1))) void
 
-/* Elements of the operands, 0 outside. `b`, `h`, `kh`, `q0`, `k0` are the kernel's. */
+/* Elements of the operands, 0 out of range. `b`, `h`, `kh`, `q0`, `k0` are variables of the kernel. */
 #define QUERY(row, i) (q0 + (row) < p.queries && (i) < p.depth ? AT(p.query, b, h, q0 + (row), i) : 0.0f)
 #define KEY(row, i) (k0 + (row) < p.keys && (i) < p.depth ? AT(p.key, b, kh, k0 + (row), i) : 0.0f)
 #define VALUE(row, i) (k0 + (row) < p.keys && (i) < p.value_depth ? AT(p.value, b, kh, k0 + (row), i) : 0.0f)
 #define GRAD_OUT(row, i)                                                                                     \
     (q0 + (row) < p.queries && (i) < p.value_depth ? AT(p.grad_out, b, h, q0 + (row), i) : 0.0f)
-/* Of a group's part of the head, which begins at `part` in keys and queries, at `value_part` in values. */
+/* The same within the work-group's part of the head, which begins at `part` in keys and queries and at
+ * `value_part` in values. */
 #define QUERY_PART(row, i) QUERY(row, part + (i))
 #define KEY_PART(row, i) KEY(row, part + (i))
 #define VALUE_PART(row, i) VALUE(row, value_part + (i))
@@ -77,7 +78,7 @@
 #define GRAD_OUT_COLUMN(i, row) GRAD_OUT(row, i)
 
 #ifdef FORWARD
-/* The largest (or the sum) of each of this work-item's rows over the row's 16 work-items. */
+/* Reduces each of this work-item's rows (maximum or sum) over the 16 work-items that share it. */
 static inline void over_row(float v[SIDE], __local float (*shared)[17], bool largest) {
     const int x = (int)get_local_id(0), y = (int)get_local_id(1);
     for (int i = 0; i < SIDE; i++) shared[PLACE(y, i)][x] = v[i];
@@ -126,7 +127,7 @@ KERNEL attention_forward(const attention_params GIVEN) {
         }
         over_row(corner, shared, true);
         for (int i = 0; i < SIDE; i++) {
-            const float shift = corner[i] == -INFINITY ? 0.0f : corner[i]; /* nothing taken part yet? */
+            const float shift = corner[i] == -INFINITY ? 0.0f : corner[i]; /* all keys masked so far? */
             const float alpha = exp(row_max[i] - shift);
             row_max[i] = corner[i];
             part[i] = 0;
@@ -144,7 +145,7 @@ KERNEL attention_forward(const attention_params GIVEN) {
                 weights[PLACE(x, j)][PLACE(y, i)] =
                     s[i][j] * kept(&p, b, h, q0 + PLACE(y, i), k0 + PLACE(x, j));
         }
-        /* ACCUMULATE's first barrier comes before `weights` is read. */
+        /* ACCUMULATE starts with a barrier, before `weights` is read. */
         ACCUMULATE(out, VALUE_DEPTH / 16, VALUE_PART);
     }
     for (int i = 0; i < SIDE; i++) {
@@ -175,7 +176,7 @@ static inline void grad_score(const attention_params *p, long b, long h, long qu
 }
 #endif
 
-/* Both of a tile's, whose rows are queries, or keys. */
+/* Both products of a tile; its rows are queries or keys. */
 #define BOTH_PRODUCTS(s, grad, left, right, grad_left, grad_right)                                           \
     CLEAR(s, SIDE);                                                                                          \
     CLEAR(grad, SIDE);                                                                                       \
@@ -300,7 +301,7 @@ KERNEL attention_grad_bias(const attention_params p) {
     const long bias_b = g % p.bias_size[0], slice = g / p.bias_size[0];
     const int x = (int)get_local_id(0), y = (int)get_local_id(1);
 
-    /* The tiles of scores that are summed, the keys' fastest. */
+    /* The tiles of scores that are summed, keys innermost. */
     const long key_blocks = over_keys ? (p.keys + TILE - 1) / TILE : 1;
     const long query_blocks = over_queries ? (p.queries + TILE - 1) / TILE : 1;
     const long heads = p.heads / p.bias_size[1],
@@ -321,7 +322,7 @@ KERNEL attention_grad_bias(const attention_params p) {
                 sum[i][j] += grad_s;
             }
     }
-    /* What is left to add up lies in the tile. */
+    /* The last tile still has to be added. */
     const int down = over_queries ? TILE : 1, across = over_keys ? TILE : 1;
     for (int i = 0; i < SIDE; i++)
         for (int j = 0; j < SIDE; j++) weights[PLACE(y, i)][PLACE(x, j)] = sum[i][j];

@@ -37,7 +37,7 @@ static inline float total(float16 v) {
 }
 
 #ifdef BIAS_T
-/* Scores with the bias of `count` keys; `step` elements between those of two keys. */
+/* Scores plus bias for `count` keys; `step`: stride of the bias between keys. */
 static inline float16 biased(float16 s, __global const STORED(BIAS_T) *from, long step, int count) {
     float16 v;
     if (step == 1 && count >= 16) {
@@ -56,11 +56,11 @@ static inline float16 biased(float16 s, __global const STORED(BIAS_T) *from, lon
 #endif
 
 #if DIRECT
-/* As many columns of values as leave a row's sums in registers: a divisor of VALUE_DEPTH / 16. */
+/* Blocks of 16 columns of values at a time, so that a row's sums fit registers; divides VALUE_DEPTH / 16. */
 #define FIT(n) (ROWS * (n) <= 8 && VALUE_DEPTH / 16 % (n) == 0)
 #define ACROSS (FIT(8) ? 8 : FIT(4) ? 4 : FIT(2) ? 2 : 1)
 
-/* scores[row][key] = left . key of `keys` keys that are `step` elements apart. */
+/* scores[row][key] = left . key, for `keys` keys with stride `step`. */
 static inline void direct_scores(__local float *scores, __local const float *left,
                                  __global const STORED(T) *from, long step, int keys) {
     for (int n = 0; n < keys; n++, from += step) {
@@ -77,7 +77,7 @@ static inline void direct_scores(__local float *scores, __local const float *lef
     }
 }
 
-/* out[row] = out[row] * alpha[row], or 0 where `begin`, + scores[row] . values. */
+/* out[row] = (begin ? 0 : out[row] alpha[row]) + scores[row] . values. */
 static inline void direct_values(__local float *out, __local const float *scores, const float *alpha,
                                  bool begin, __global const STORED(T) *from, long step, int keys) {
     for (int n = 0; n < VALUE_DEPTH; n += 16 * ACROSS) {
@@ -175,7 +175,7 @@ __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void attention_host(cons
                 most = fmax(most, v);
             }
             const float before = row_max[m], after = fmax(before, highest(most));
-            const float shift = after == -INFINITY ? 0.0f : after; /* nothing taken part yet? */
+            const float shift = after == -INFINITY ? 0.0f : after; /* all keys masked so far? */
             float16 part = 0;
             for (int n = 0; n < keys; n += 16) {
                 const float16 v = exp(vload16(0, s + n) - shift);

@@ -11,8 +11,8 @@
 #define POWER_OF_2 native_exp2
 #endif
 
-/* log2 of a row's sum of exponentials; such that probabilities are 0 where nothing took part, and beyond the
- * last query. */
+/* log2 of a row's sum of exponentials. INFINITY if all keys are masked and past the last query, so that
+ * probabilities become 0. */
 static inline float log_sum(const attention_params *p, long b, long h, long query) {
     if (query >= p->queries) return INFINITY;
     const float v = *logsumexp_at(p, b, h, query);
@@ -22,8 +22,8 @@ static inline float delta_of(const attention_params *p, long b, long h, long que
     return query < p->queries ? *delta_at(p, b, h, query) : 0;
 }
 
-/* Of slices of the keys: the largest logarithm of a sum of exponentials, and, times what the slices weigh
- * beside that, sums of those weights and of four elements. */
+/* Merged splits: the largest logsumexp (row_max), the sum of the splits' weights relative to it, and the
+ * weighted sum of four elements. */
 typedef struct split_softmax {
     float4 sum;
     float total, row_max;
@@ -38,8 +38,8 @@ static inline split_softmax merge_two(const split_softmax *a, const split_softma
     return (split_softmax){a->sum * of_a + b->sum * of_b, a->total * of_a + b->total * of_b, row_max};
 }
 
-/* Every `step`-th slice from `slice` on: a query's four elements from `first` on. Eight are read at a time.
- */
+/* Merges every `step`-th split from `slice` on: the four elements from `first` on of a query. Eight splits
+ * are read at a time. */
 static inline split_softmax merge_splits(const attention_params *p, long b, long h, long query, int first,
                                          int slice, int step) {
     const long row = (b * p->heads + h) * p->queries + query, rows = p->batch * p->heads * p->queries;
@@ -52,7 +52,7 @@ static inline split_softmax merge_splits(const attention_params *p, long b, long
             const int s = slice + i * step;
             const long place = s * rows + row;
             logsum[i] = s < slices ? XPU_CPTR(float, p->partial_sums)[place] : -INFINITY;
-            /* what lies behind the last element is nobody's number */
+            /* elements past the end are not initialized and not used */
             part[i] =
                 s < slices ? *XPU_CPTR(float4, p->partial + (place * pitch + first) * sizeof(float)) : 0;
         }

@@ -30,7 +30,7 @@
 
 #define THREADS (SUBGROUPS * MATRIX_SUBGROUP_SIZE)
 #define TILE ((SHARED ? 1 : SUBGROUPS) * 16 * BLOCKS)
-/* rows of the other side that a group brings at a time */
+/* rows of the other side per step of a work-group */
 #define GROUP_STEP ((SHARED ? SUBGROUPS : 1) * STEP)
 #define KERNEL MATRIX_KERNEL __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
 
@@ -38,12 +38,12 @@
 #define VALUE_VECTORS (VALUE_DEPTH / VECTOR_ELEMENTS)
 #define ROW_BYTES (LOCAL_TILE_PITCH(PIECES) * 16)
 #define VALUE_ROW_BYTES (LOCAL_TILE_PITCH(VALUE_VECTORS) * 16)
-/* of keys and values, or queries and gradients */
+/* keys and values, or queries and gradients */
 #define STAGE_BYTES (GROUP_STEP * (ROW_BYTES + VALUE_ROW_BYTES))
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 
-/* Brings `rows` rows of `vecs` into a tile: ADDRESS(row) of the first `left` of them, which have `depth`
- * numbers; zeros beyond. */
+/* Copies `rows` rows of `vecs` vectors into a tile; row r is at ADDRESS(r). Rows from `left` on and elements
+ * from `depth` on become zeros. */
 #define PREFETCH(to, rows, vecs, left, depth, base, ADDRESS)                                                 \
     UNROLL for (uint i_ = 0; i_ < ((rows) * (vecs) + THREADS - 1) / THREADS; i_++) {                         \
         const uint e_ = get_local_id(0) + i_ * THREADS, row_ = e_ / (vecs), piece_ = e_ % (vecs);            \
@@ -54,15 +54,15 @@
                           valid_, ALIGNED);                                                                  \
     }
 
-/* The same of the work-group's TILE rows, of which each subgroup keeps its own in registers, as a left
- * operand: to[block][step along k]. */
+/* Copies the work-group's TILE rows the same way; each subgroup keeps its own in registers as a left operand:
+ * to[block][step along K]. */
 #define HOLD(to, vecs, left, depth, base, ADDRESS)                                                           \
     do {                                                                                                     \
         PREFETCH(stages, TILE, vecs, left, depth, base, ADDRESS);                                            \
         HOLD_ROWS(to, stages, vecs);                                                                         \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
     } while (0)
-/* … when they are at `from`. */
+/* … from a tile at `from`. */
 #define HOLD_ROWS(to, from, vecs)                                                                            \
     do {                                                                                                     \
         commit_copies();                                                                                     \
@@ -77,8 +77,8 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
     return m->data + (b * m->stride[0] + h * m->stride[1] + row * m->stride[2]) * ELEMENT;
 }
 
-/* Where the keys and values of (b, kh) begin, for kernels that go through them up to k_end: STEP rows from
- * `from` on come into a stage, the values behind the keys. */
+/* For kernels that traverse keys and values of (b, kh) up to k_end: their addresses, and copying of STEP rows
+ * from `from` on into a stage, values after keys. */
 #define OPEN_KEYS                                                                                            \
     const long key_pitch = p.key.stride[2] * ELEMENT, value_pitch = p.value.stride[2] * ELEMENT;             \
     const xpu_addr first_key = start_of(&p.key, b, kh, 0), first_value = start_of(&p.value, b, kh, 0);
@@ -96,7 +96,7 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
                  p.value.data, VALUE_ROW);                                                                   \
     }
 
-/* Adds left (rows along k, in registers) times right^T, `columns` rows of a tile, to `sum`. */
+/* sum += left (rows in registers) times right^T, with `columns` rows of a tile. */
 #define ADD_PRODUCT(sum, left, right, columns, depth, vecs)                                                  \
     UNROLL for (uint k_ = 0; k_ < (depth) / UNIT_K; k_++) {                                                  \
         split_left left_[BLOCKS];                                                                            \
@@ -112,8 +112,8 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
         }                                                                                                    \
     }
 
-/* Adds `weights`, sums as they lie, times the rows of a tile. The units cut off what they add up, so that
- * fp32 adds the sums of a step itself. */
+/* sum += `weights` (in accumulator layout) times the rows of a tile. Tensor cores truncate when they add up,
+ * so the sums of a step are added in fp32. */
 #if MATRIX_IS_FP32
 #define ADD_WEIGHTED(sum, weights, rows, width, vecs)                                                        \
     do {                                                                                                     \
@@ -158,13 +158,14 @@ static inline xpu_addr start_of(const attention_matrix *m, long b, long h, long 
     UNROLL for (uint i_ = 0; i_ < BLOCKS; i_++) UNROLL                                                       \
         for (uint j_ = 0; j_ < (width); j_++) sum[i_][j_] = 0
 
-/* Row and column of a work-item's first sum in the subgroup's rows and the blocks of 8 columns. */
+/* Row and column of a work-item's first accumulator, within the subgroup's rows and the blocks of 8
+ * columns. */
 #define ROW(i) (MATRIX_LANE / 4 + (i) * 16)
 #define COLUMN(j) ((int)(MATRIX_LANE % 4 * 2 + (j) * 8))
 
-/* A row's or a limit's place in a step that begins at k0. */
+/* The position of a row or limit relative to a step at k0. */
 static inline int in_step(long key, long k0) { return (int)clamp(key - k0, 0L, (long)STEP); }
-/* Leaves out what a work-item's two rows don't look at: columns from `start` to before `end` they do. */
+/* Masks the keys that a work-item's two rows don't attend to: all columns but `start` … `end` - 1. */
 #define LEAVE_OUT(v, column, start, end)                                                                     \
     do {                                                                                                     \
         if ((column) < start[0] || (column) >= end[0]) v.x = -INFINITY;                                      \
@@ -199,20 +200,19 @@ static inline void put_pair(const attention_matrix *m, long b, long h, long row,
 #endif
 }
 
-/* What dropout makes of four probabilities: those of (query, key), its neighbor key, and of the query 8
- * below. */
+/* Dropout factors of four probabilities: (query, key), the next key, and both for query + 8. */
 static inline float4 kept4(const attention_params *p, long b, long h, long query, long key) {
     return (float4)(kept(p, b, h, query, key), kept(p, b, h, query, key + 1), kept(p, b, h, query + 8, key),
                     kept(p, b, h, query + 8, key + 1));
 }
-/* … and of (key, query), where rows are keys. */
+/* … for transposed scores, whose rows are keys. */
 static inline float4 kept4_turned(const attention_params *p, long b, long h, long key, long query) {
     return (float4)(kept(p, b, h, query, key), kept(p, b, h, query + 1, key), kept(p, b, h, query, key + 8),
                     kept(p, b, h, query + 1, key + 8));
 }
 
 #ifdef FORWARD
-/* A row of the group: its head and query. */
+/* Head and query of a row of the work-group. */
 typedef struct place {
     long h, query;
 } place;
@@ -225,8 +225,7 @@ static inline place place_of(const attention_params *p, long first, long row) {
     return at;
 }
 
-/* What is added to the scores of two neighboring keys by two rows, which look at keys from `start` to
- * before `end`. */
+/* The bias of two adjacent keys for two rows, which attend to keys `start` … `end` - 1. */
 static inline float4 bias4(const attention_params *p, xpu_addr upper, xpu_addr lower, long key,
                            __private const long *start, __private const long *end) {
 #ifdef BIAS_T
@@ -239,7 +238,7 @@ static inline float4 bias4(const attention_params *p, xpu_addr upper, xpu_addr l
     return 0;
 #endif
 }
-/* Where a row's bias begins; beyond the last row the last one's. */
+/* The address of a row's bias, clamped to the last row. */
 static inline xpu_addr bias_row(const attention_params *p, long b, long h, long row) {
 #ifdef BIAS_T
     const place at = place_of(p, h, min(row, p->packed * p->queries - 1));
@@ -263,8 +262,9 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     __local uchar local_tiles[LARGER(TILE * ROW_BYTES, STAGES * STAGE_BYTES)] LOCAL_TILE_ALIGNED;
 #endif
     const local_tile stages = LOCAL_TILE_ADDRESS(local_tiles);
-    /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. Divisions
-     * of 32 bits: those of 64 take longer than all else before the first read. */
+    /* The work-group's number is (slice, batch, set of heads, rows); with a causal mask the longest rows come
+     * first. Divisions have 32 bits, since 64-bit ones would take longer than everything else before the
+     * first load. */
     const uint blocks = (uint)(GIVEN.packed * GIVEN.queries + TILE - 1) / TILE,
                sets = (uint)GIVEN.heads / (uint)GIVEN.packed;
     const uint at_rows = (uint)XPU_GROUP(0), at_set = at_rows / blocks, at_batch = at_set / sets;
@@ -289,7 +289,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
 
     float4 out[BLOCKS][VALUE_DEPTH / 8];
     float row_max[BLOCKS][2], sum[BLOCKS][2];
-    long start[BLOCKS][2], end[BLOCKS][2]; /* of the keys that the row looks at */
+    long start[BLOCKS][2], end[BLOCKS][2]; /* keys that the row attends to */
     xpu_addr bias_rows[BLOCKS][2];
     CLEAR(out, VALUE_DEPTH / 8);
     UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL
@@ -299,11 +299,11 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
             start[i][u] = first_key_of(&p, query_), end[i][u] = end_key_of(&p, query_);
             bias_rows[i][u] = bias_row(&p, b, h, r0 + subgroup_row + ROW(i) + u * 8);
         }
-    const bool many = p.packed > 1; /* heads */
+    const bool many = p.packed > 1; /* several heads */
     const long last = many ? p.keys : end_key_of(&p, r0 + TILE - 1);
     const long k_begin = BANDED ? first_key_of(&p, r0) / GROUP_STEP * GROUP_STEP : slice * p.slice;
     const long k_end = BANDED ? last : min(last, k_begin + p.slice);
-    /* No row of the subgroup leaves out a key between these. */
+    /* All rows of the subgroup attend to all keys between these. */
     const long whole = BANDED ? first_key_of(&p, r0 + subgroup_row + 16 * BLOCKS - 1) : 0;
     const long common = !many ? end_key_of(&p, r0 + subgroup_row) : LIMITED(p) ? 0 : p.keys;
     const float factor = p.scale * LOG2E;
@@ -316,7 +316,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
         PREFETCH_VALUES(stages, k_begin)
         commit_copies();
     }
-#if SHARED /* at the same time, as there may be no other step */
+#if SHARED /* together with the keys, since there may be only one step */
     PREFETCH(stages + STAGES * STAGE_BYTES, TILE, PIECES, all - r0, p.depth, p.query.data, QUERY_ROW);
 #endif
     for (long step = k_begin; step < k_end; step += GROUP_STEP) {
@@ -324,7 +324,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
         const local_tile keys = stages + now * STAGE_BYTES + subgroup_key * ROW_BYTES,
                          values = stages + now * STAGE_BYTES + GROUP_STEP * ROW_BYTES +
                                   subgroup_key * VALUE_ROW_BYTES;
-#if defined(BIAS_T) && SHARED /* comes in with the keys; in larger tiles it has no room */
+#if defined(BIAS_T) && SHARED /* loaded together with the keys; larger tiles have no registers for it */
         float4 bias[BLOCKS][STEP / 8];
         UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL
             for (uint j = 0; j < STEP / 8; j++) bias[i][j] = BIAS4(i, j);
@@ -336,7 +336,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
         if (step == k_begin) HOLD_ROWS(query, stages + STAGES * STAGE_BYTES, PIECES);
 #endif
         WAIT_FOR_COPIES(0);
-        barrier(CLK_LOCAL_MEM_FENCE); /* the keys are here, what was there before has been read */
+        barrier(CLK_LOCAL_MEM_FENCE); /* the keys have arrived, and the previous contents have been read */
         now = (now + 1) % STAGES;
         if (STAGES > 1 && step + GROUP_STEP < k_end)
             PREFETCH_KEYS(stages + now * STAGE_BYTES, step + GROUP_STEP)
@@ -368,7 +368,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
                 lower = fmax(lower, fmax(s[i][j].z, s[i][j].w));
             }
             upper = over_row_max(upper), lower = over_row_max(lower);
-            const float shift = upper == -INFINITY ? 0 : upper; /* nothing taken part yet? */
+            const float shift = upper == -INFINITY ? 0 : upper; /* all keys masked so far? */
             const float lower_shift = lower == -INFINITY ? 0 : lower;
             const float alpha = POWER_OF_2(row_max[i][0] - shift),
                         lower_alpha = POWER_OF_2(row_max[i][1] - lower_shift);
@@ -397,7 +397,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
         }
         if (STAGES == 1) {
             WAIT_FOR_COPIES(0);
-            barrier(CLK_LOCAL_MEM_FENCE); /* the values are here, the keys have been read */
+            barrier(CLK_LOCAL_MEM_FENCE); /* the values have arrived, and the keys have been read */
             PREFETCH_KEYS(stages, step + GROUP_STEP)
             commit_copies();
         }
@@ -408,7 +408,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     UNROLL for (uint i = 0; i < BLOCKS; i++) UNROLL
         for (uint u = 0; u < 2; u++) sum[i][u] = over_row_sum(sum[i][u]);
 #if SHARED
-    /* What subgroups found: each joins every SUBGROUPS-th block of eight columns of all subgroups'. */
+    /* Merges the subgroups' results: each subgroup merges every SUBGROUPS-th block of eight columns. */
     __local float *found = (__local float *)local_tiles;
 #define FOUND(subgroup, row, column) found[((subgroup) * TILE + (row)) * (VALUE_DEPTH + 2) + (column)]
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -487,7 +487,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
     __local uint room;
     const uint each = blocks * sets * (uint)p.batch;
     if (!is_last_group(XPU_PTR(uint, p.counters) + XPU_GROUP(0) % each, (uint)p.slices, &room)) return;
-    /* Four elements of a row are several neighbors', of which each has some slices. */
+    /* Adjacent lanes have the same four elements of a row and different splits. */
     const int rows = (int)min(all - r0, (long)TILE), quads = (p.value_depth + 3) / 4, places = rows * quads;
     int count = 1;
     while (count < 8 && 2 * count * places <= THREADS) count *= 2;
@@ -509,8 +509,7 @@ KERNEL attention_matrix_forward(const attention_params GIVEN) {
 #endif
 
 #ifdef BACKWARD
-/* Probabilities from products, each with its row's log_sum; no key beyond the limits, of the number itself
- * and of the one below. */
+/* Probabilities from masked scores and each row's log_sum. */
 static inline float4 probabilities(float4 s, float4 log_sums) {
     s -= log_sums;
     return (float4)(POWER_OF_2(s.x), POWER_OF_2(s.y), POWER_OF_2(s.z), POWER_OF_2(s.w));
@@ -545,7 +544,7 @@ KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
         deltas[i].xy = delta_of(&p, b, h, row), deltas[i].zw = delta_of(&p, b, h, row + 8);
     }
     const long k_begin = first_key_of(&p, q0) / STEP * STEP, k_end = end_key_of(&p, q0 + TILE - 1);
-    /* No row of the subgroup leaves out a key between these. */
+    /* All rows of the subgroup attend to all keys between these. */
     const long whole = first_key_of(&p, q0 + subgroup_row + 16 * BLOCKS - 1),
                common = end_key_of(&p, q0 + subgroup_row);
     const float factor = p.scale * LOG2E;
@@ -560,7 +559,7 @@ KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
     PREFETCH_KEYS_VALUES(stages, k_begin);
     for (long k0 = k_begin; k0 < k_end; k0 += STEP) {
         WAIT_FOR_COPIES(0);
-        barrier(CLK_LOCAL_MEM_FENCE); /* this stage is here, the other has been read */
+        barrier(CLK_LOCAL_MEM_FENCE); /* this stage has arrived, and the other one has been read */
         const local_tile keys = stages + now * STAGE_BYTES, values = keys + STEP * ROW_BYTES;
         now = (now + 1) % STAGES;
         if (STAGES > 1) PREFETCH_KEYS_VALUES(stages + now * STAGE_BYTES, k0 + STEP);
@@ -612,7 +611,7 @@ KERNEL attention_matrix_grad_query(const attention_params GIVEN) {
 KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
     __local uchar local_tiles[LARGER(TILE * LARGER(ROW_BYTES, VALUE_ROW_BYTES),
                                      STAGES * STAGE_BYTES)] LOCAL_TILE_ALIGNED;
-    __local float rows[STAGES][2][STEP]; /* log_sum and delta of queries */
+    __local float rows[STAGES][2][STEP]; /* log_sum and delta of the queries */
     const local_tile stages = LOCAL_TILE_ADDRESS(local_tiles);
     const long blocks = (GIVEN.keys + TILE - 1) / TILE, share = GIVEN.heads / GIVEN.key_heads;
     long g = XPU_GROUP(0);
@@ -638,8 +637,8 @@ KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
     CLEAR(value_sum, VALUE_DEPTH / 8);
     const float factor = p.scale * LOG2E;
     const long query_pitch = p.query.stride[2] * ELEMENT, grad_pitch = p.grad_out.stride[2] * ELEMENT;
-    /* The steps of all heads one after the other: number `step` has queries from
-     * first + step % each * STEP on. */
+    /* The steps of all heads in sequence: step number `step` has queries from first + step % each * STEP
+     * on. */
     const long first = min(first_query_of(&p, k0), p.queries) / STEP * STEP,
                end = end_query_of(&p, k0 + TILE - 1);
     const long each = max(end - first + STEP - 1, 0L) / STEP, steps = each * share;
@@ -665,7 +664,7 @@ KERNEL attention_matrix_grad_key_value(const attention_params GIVEN) {
     if (steps > 0) PREFETCH_QUERIES(stages, 0, 0);
     for (long step = 0; step < steps; step++) {
         WAIT_FOR_COPIES(0);
-        barrier(CLK_LOCAL_MEM_FENCE); /* this stage is here, the other has been read */
+        barrier(CLK_LOCAL_MEM_FENCE); /* this stage has arrived, and the other one has been read */
         const local_tile queries = stages + now * STAGE_BYTES, grads = queries + STEP * ROW_BYTES;
         const int present = now;
         now = (now + 1) % STAGES;

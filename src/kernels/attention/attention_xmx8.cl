@@ -50,42 +50,42 @@
 #else
 #define QUADS 0
 #endif
-#define OUT_M (SUMS_M * (1 + QUADS))          /* blocks of rows of sums that are of no score */
-#define SETS (SUBGROUPS / SUBGROUPS_PER_ROWS) /* of subgroups that have the same rows of these */
+#define OUT_M (SUMS_M * (1 + QUADS))          /* blocks of rows of accumulators, without those of scores */
+#define SETS (SUBGROUPS / SUBGROUPS_PER_ROWS) /* number of subgroups that share these rows */
 #define TILE (SETS * OUT_M * 8)
 #define CHUNKS (DEPTH / 16)
-#define COLUMNS (VALUE_DEPTH / 16) /* vectors of a row of values */
+#define COLUMNS (VALUE_DEPTH / 16) /* vectors per row of values */
 
-/* What a kernel is told, `given`, for item or sequence b: p. */
+/* Declares p, the parameters for item or packed sequence b of `given`. */
 #if BANDED
 #define SEQUENCE_OF(b) const attention_params sequence_ = of_sequence(&given, b), *const p = &sequence_
 #else
 #define SEQUENCE_OF(b) const attention_params *const p = &given
 #endif
-/* Goes from x on through the other side's rows before `end`, by `step`, an expression of `edge`: of those
- * between `whole` and `common` none is left out. */
+/* Loop over the rows of the other side, from x to `end`, in steps of `step(edge)`. Between `whole` and
+ * `common` no row is masked, so `edge` is false. */
 #define GO_THROUGH(x, whole, common, end, step)                                                              \
     for (int until_ = min(whole, end); (x) < (end); until_ = (end)) {                                        \
         for (; (x) < until_; (x) += STEP) step(true);                                                        \
         for (; (x) + STEP <= (common); (x) += STEP) step(false);                                             \
     }
 
-/* As a number that the compiler knows to be the same for all lanes, so that what it decides is a jump. */
+/* The index in a form that the compiler knows to be uniform, so that conditions on it become jumps. */
 static inline uint subgroup_index(void) { return sub_group_broadcast(get_sub_group_id(), 0); }
 
-/* What a step goes through: the rows of two tensors, of depth DEPTH and VALUE_DEPTH. The first is a right
- * operand along its rows, for scores; the one that is weighted is another across them, whose dwords are of
- * rows l and l + 8. That is the second one, or, FIRST_TWICE, the first again, and then the second is one
- * along its rows, too. A subgroup reads 16 rows of 16 numbers at a time, which are two squares in either
- * form. */
+/* Data of a step: rows of two tensors, of depth DEPTH and VALUE_DEPTH. The first is the right operand of the
+ * scores (K along rows). The tensor that is multiplied by weights is a right operand with K across rows,
+ * whose dwords are of rows l and l + 8: the second tensor or, if FIRST_TWICE, the first again; then the
+ * second one is needed along rows, too. A subgroup loads 16 rows of 16 elements (a unit) at a time, which are
+ * two DPAS blocks in either form. */
 #ifdef BACKWARD
 #define FIRST_TWICE (GRADS != 1)
 #else
 #define FIRST_TWICE 0
 #endif
-/* Of what a subgroup's rows are multiplied with. */
+/* Chunks of 16 elements along K. */
 #define MOST_CHUNKS (FIRST_TWICE && COLUMNS > CHUNKS ? COLUMNS : CHUNKS)
-/* So many of the rows' chunks stay in registers, the others in local memory. */
+/* Chunks of a row that stay in registers; the others are in local memory. */
 #ifdef BIAS_T
 #define BIASED 1
 #else
@@ -100,23 +100,23 @@ static inline uint subgroup_index(void) { return sub_group_broadcast(get_sub_gro
 #define FIRST_UNITS (STEP / 16 * CHUNKS)
 #define SECOND_UNITS (STEP / 16 * COLUMNS)
 #define FIRST_ROUNDS ((FIRST_UNITS + SUBGROUPS - 1) / SUBGROUPS)
-#define APART (QUADS || FIRST_UNITS % SUBGROUPS == 0) /* no turn is both tensors' */
+#define APART (QUADS || FIRST_UNITS % SUBGROUPS == 0) /* no round has units of both tensors */
 #define FIRST_SPAN (APART ? FIRST_ROUNDS * SUBGROUPS : FIRST_UNITS)
 #define STEP_UNITS (FIRST_SPAN + SECOND_UNITS)
 #define UNITS ((STEP_UNITS + SUBGROUPS - 1) / SUBGROUPS)
 #define ALL_ROUNDS 0, UNITS
 #define FIRST_ONLY 0, FIRST_ROUNDS
 #define SECOND_ONLY FIRST_ROUNDS, UNITS
-#define SECOND_ALONG (2 * FIRST_UNITS) /* squares of a stage before */
+#define SECOND_ALONG (2 * FIRST_UNITS) /* DPAS blocks of the stage before it */
 #define ACROSS_AT (2 * FIRST_UNITS + FIRST_TWICE * 2 * SECOND_UNITS)
 #define STAGE ((ACROSS_AT + 2 * (FIRST_TWICE ? FIRST_UNITS : SECOND_UNITS)) * DPAS_BLOCK_BYTES)
 typedef struct next_step {
-    xpu_addr first, second; /* the step's first rows */
+    xpu_addr first, second; /* the first rows of the step */
     uint at[UNITS], first_pitch, second_pitch;
     uint8 vecs[UNITS][2];
 } next_step;
 
-/* A unit is of the first tensor, of these rows and numbers. */
+/* The unit of round t: its tensor, block of rows and chunk. */
 #define UNIT_OF(t)                                                                                           \
     const uint unit = subgroup + (t) * SUBGROUPS, second = unit - FIRST_SPAN;                                \
     const bool is_first = APART ? (t) < FIRST_ROUNDS : unit < FIRST_UNITS;                                   \
@@ -131,7 +131,7 @@ INLINED void open_step(__private next_step *n, uint subgroup, uint lane) {
         n->at[t] = (block * 16 + lane) * (is_first ? n->first_pitch : n->second_pitch) + chunk * HALF;
     }
 }
-/* Of which `left` rows are there; the units whose turn is from `begin` on, before `end`. */
+/* Loads the units of rounds `begin` … `end` - 1; rows from `left` on become zeros. */
 INLINED void prefetch_step(__private next_step *n, int left, uint subgroup, uint lane, const uint begin,
                            const uint end) {
     UNROLL for (uint t = begin; t < end; t++) {
@@ -147,7 +147,7 @@ INLINED void prefetch_step(__private next_step *n, int left, uint subgroup, uint
     if (end == UNITS) n->second += STEP * n->second_pitch;
 }
 enum { ALONG = 1, ACROSS = 2 };
-/* Writes down what is a right operand along its rows, across them, or both. */
+/* Stores units as right operands with K along rows, across rows, or both. */
 INLINED void store_step(__local uchar *stage, __private const next_step *n, uint subgroup, uint lane,
                         const int which) {
     UNROLL for (uint t = 0; t < UNITS; t++) {
@@ -175,12 +175,12 @@ static inline xpu_addr rows_at(const attention_matrix *m, long b, long h, long r
 /* A subgroup's rows as a left operand. */
 typedef struct left_rows {
     int8 held[SUMS_M][HELD > 0 ? HELD : 1];
-    const __local uchar *rest; /* squares, of a block of 8 rows one after the other */
+    const __local uchar *rest; /* DPAS blocks; those of a block of 8 rows are adjacent */
 } left_rows;
 #define REST (MOST_CHUNKS - HELD)
 #define REST_BYTES (SUMS_M * REST * DPAS_BLOCK_BYTES)
-/* From a matrix's row on of which `left` are there. A square of `own` is for the subgroup alone, as `rest` is
- * for the subgroups that have the same rows, which all write them down. */
+/* Loads rows of a matrix, zeros from `left` on. `own` is a DPAS block of scratch for the subgroup. `rest` is
+ * shared by the subgroups with the same rows, which all write it. */
 INLINED void take_rows(__private left_rows *rows, xpu_addr from, long pitch, int left, const int chunks,
                        __local uchar *own, __local uchar *rest, uint lane) {
     rows->rest = rest;
@@ -196,7 +196,7 @@ INLINED void take_rows(__private left_rows *rows, xpu_addr from, long pitch, int
         }
 }
 
-/* s = the subgroup's rows times `width` blocks of 8 rows in squares, each of `chunks`. */
+/* s = the subgroup's rows times `width` blocks of 8 rows, each of `chunks` DPAS blocks. */
 INLINED void multiply_rows(__private float8 (*s)[SUMS_M], __private const left_rows *rows,
                            const __local uchar *right, const int width, int chunks) {
     BLOCKS_OF(i, j, width) s[j][i] = 0;
@@ -214,14 +214,14 @@ INLINED void multiply_rows(__private float8 (*s)[SUMS_M], __private const left_r
         }
 }
 
-/* Two blocks beside each other, rounded, as a left operand. */
+/* Two adjacent blocks, rounded, as a left operand. */
 INLINED int8 pairs_of(float8 first, float8 second) {
     const ushort8 a = ROUND(first), b = ROUND(second);
     return (int8)(as_int((ushort2)(a.s0, b.s0)), as_int((ushort2)(a.s1, b.s1)), as_int((ushort2)(a.s2, b.s2)),
                   as_int((ushort2)(a.s3, b.s3)), as_int((ushort2)(a.s4, b.s4)), as_int((ushort2)(a.s5, b.s5)),
                   as_int((ushort2)(a.s6, b.s6)), as_int((ushort2)(a.s7, b.s7)));
 }
-/* sum += weights of 16 rows times these, of which there are `width` squares. */
+/* sum += weights of 16 rows times `width` DPAS blocks. */
 INLINED void add_weighted(__private float8 (*sum)[OUT_M], __private const int8 *weights,
                           const __local uchar *right, const int width) {
     UNROLL for (int v = 0; v < width; v++) {
@@ -230,7 +230,7 @@ INLINED void add_weighted(__private float8 (*sum)[OUT_M], __private const int8 *
             sum[v][i] = MULTIPLY(weights[i], block, sum[v][i]);
     }
 }
-/* Weights in squares, of each block of rows, those of a block `row` bytes behind the block's before. */
+/* Reads weights of each block of rows, `row` bytes apart, as DPAS blocks. */
 INLINED void read_weights(__private int8 *weights, const __local uchar *given, int row, const int count) {
     UNROLL for (int i = 0; i < count; i++)
         weights[i] = read_dpas_block(given + i * row);
@@ -240,14 +240,14 @@ static inline float8 exp2_of(float8 v) {
     return (float8)(POWER_OF_2(v.s0), POWER_OF_2(v.s1), POWER_OF_2(v.s2), POWER_OF_2(v.s3), POWER_OF_2(v.s4),
                     POWER_OF_2(v.s5), POWER_OF_2(v.s6), POWER_OF_2(v.s7));
 }
-/* What the lanes have of the rows of a block. */
+/* Per-row values: each lane has one row of a block. */
 static inline float8 of_rows(float v) {
 #define OF_ROW(r) sub_group_broadcast(v, r)
     return (float8)(OF_ROW(0), OF_ROW(1), OF_ROW(2), OF_ROW(3), OF_ROW(4), OF_ROW(5), OF_ROW(6), OF_ROW(7));
 }
 #if DROPOUT
 #define KEEP_SCALE p->keep_scale
-/* Clears what dropout leaves out, by a bit a row of each block's column. */
+/* Clears what dropout drops; one bit per row of each block's column. */
 INLINED void drop(__private float8 (*s)[SUMS_M], __private const uint *bits, const int width) {
     BLOCKS_OF(i, j, width) UNROLL
         for (int r = 0; r < 8; r++)
@@ -258,15 +258,16 @@ INLINED void drop(__private float8 (*s)[SUMS_M], __private const uint *bits, con
 #endif
 
 #ifdef FORWARD
-#define WIDTH (STEP / 8 / (1 + QUADS)) /* blocks of a subgroup's scores beside each other */
-#define OUT_BLOCKS ((2 * COLUMNS + SUBGROUPS_PER_ROWS - 1) / SUBGROUPS_PER_ROWS) /* … and of its sums, … */
-#define OUT_BLOCK(v) (f->role * OUT_BLOCKS + (v)) /* … of which a work-item has columns */
+#define WIDTH (STEP / 8 / (1 + QUADS)) /* adjacent blocks of a subgroup's scores */
+#define OUT_BLOCKS                                                                                           \
+    ((2 * COLUMNS + SUBGROUPS_PER_ROWS - 1) / SUBGROUPS_PER_ROWS) /* … and of its output accumulators, … */
+#define OUT_BLOCK(v) (f->role * OUT_BLOCKS + (v))                 /* … of which a work-item has columns */
 #define HAS_BLOCK(v) (2 * COLUMNS % SUBGROUPS_PER_ROWS == 0 || OUT_BLOCK(v) < 2 * COLUMNS)
 #define RESCALE_THRESHOLD 8
 #define UNSET -1e30f
 
-/* What a subgroup has: its rows of scores, of heads from h on or of one. Of the sums of a block's
- * exponentials a work-item has its columns' part, of a quad's, for which registers are too few, a row's. */
+/* State of a subgroup: its rows of scores, of heads from h on or of one head. A work-item keeps the partial
+ * sum of exponentials of its columns; with quads, which are short of registers, the sum of one row. */
 #if QUADS
 typedef float row_sums;
 #define OF_SUMS(alpha) (alpha)
@@ -276,27 +277,27 @@ typedef float8 row_sums;
 #endif
 typedef struct forward_state {
     long b, h;
-    int row0, turn; /* turn: of the stages */
-    uint role;      /* which of a quad */
+    int row0, turn; /* turn: current stage */
+    uint role;      /* index within a quad */
 #if BANDED
-    band within; /* of the scores, from query 0 on */
+    band within; /* of the scores, relative to query 0 */
 #endif
     float8 out[OUT_BLOCKS][OUT_M];
     row_sums sum[SUMS_M];
-    float less[SUMS_M]; /* a lane has a row's shift, as it is added to scores */
+    float less[SUMS_M]; /* one row per lane: what is added to the scores (-m) */
     left_rows rows;
 } forward_state;
 #define HEAD(row) (p->packed > 1 ? f->h + (row) : f->h)
 #define QUERY(row) (p->packed > 1 ? 0 : (row))
 
-/* The largest score of each row in a work-item's columns. */
+/* Maximum of each row over a work-item's columns. */
 INLINED float8 best_of(__private float8 (*s)[SUMS_M], int i) {
     float8 best = s[0][i];
     UNROLL for (int j = 1; j < WIDTH; j++)
         best = fmax(best, s[j][i]);
     return best;
 }
-/* Is a score, times `factor` a power of 2, too far above its row's shift? */
+/* Does a score, times the power of two `factor`, exceed its row's shift by too much? */
 INLINED bool is_above(__private const forward_state *f, __private float8 (*s)[SUMS_M], float factor) {
     float most = -INFINITY;
     UNROLL for (int i = 0; i < SUMS_M; i++) {
@@ -306,7 +307,7 @@ INLINED bool is_above(__private const forward_state *f, __private float8 (*s)[SU
     }
     return sub_group_any(most > RESCALE_THRESHOLD);
 }
-/* What the shifts of a block's rows should be, a lane having a row's. */
+/* The shifts that a block's rows should have, one row per lane. */
 INLINED float shift_of(__private const forward_state *f, __private float8 (*s)[SUMS_M], float factor, int i) {
     const int lane = (int)get_local_id(0) % MATRIX_SUBGROUP_SIZE;
     const float8 best = best_of(s, i);
@@ -317,7 +318,7 @@ INLINED float shift_of(__private const forward_state *f, __private float8 (*s)[S
     }
     return now;
 }
-/* What the shifts change a block's sums by, a lane having a row's. */
+/* alpha: the factors by which changed shifts scale a block's sums, one row per lane. */
 INLINED float shift_row(__private forward_state *f, int i, float now) {
     const float alpha = POWER_OF_2(now - f->less[i]);
     f->less[i] = now;
@@ -329,7 +330,7 @@ INLINED void scale_rows(__private forward_state *f, int i, float alpha) {
     UNROLL for (int v = 0; v < OUT_BLOCKS; v++)
         f->out[v][i] *= rows;
 }
-/* Sums of the work-items' parts, a lane having a row's. */
+/* Adds up the work-items' partial sums, one row per lane. */
 INLINED float total_of(float8 parts) {
     const int lane = (int)get_local_id(0) % MATRIX_SUBGROUP_SIZE;
     float own = 0;
@@ -343,7 +344,7 @@ INLINED void soften(__private const forward_state *f, __private float8 (*s)[SUMS
     BLOCKS_OF(i, j, WIDTH) s[j][i] = exp2_of(mad(s[j][i], (float8)factor, of_rows(f->less[i])));
 }
 
-/* The scores of keys from k0 on, at whose `edge` some rows don't look at all of them. */
+/* Scores of keys from k0 on; at an `edge`, some rows don't attend to all of them. */
 INLINED void compute_scores(const attention_params *p, __private const forward_state *f,
                             __private float8 (*s)[SUMS_M], const __local uchar *keys, int k0, int k_end,
                             bool edge) {
@@ -392,16 +393,16 @@ INLINED void add_values(__private forward_state *f, __private float8 (*s)[SUMS_M
     }
 }
 
-/* Keys from k0 on, if any row of the subgroup's looks at some; at an `edge` not all rows look at all
- * of them. */
+/* One step: keys from k0 on, if any row of the subgroup attends to one; at an `edge`, not all rows attend to
+ * all of them. */
 INLINED void forward_step(const attention_params *p, __private forward_state *f, __private next_step *n,
                           __local uchar *stages, int k0, int k_end, bool on, const bool edge) {
     const uint lane = (uint)get_local_id(0) % MATRIX_SUBGROUP_SIZE, subgroup = subgroup_index();
     const __local uchar *const stage = stages + f->turn % 2 * STAGE;
-    barrier(CLK_LOCAL_MEM_FENCE); /* this step is there, the one before has been read */
+    barrier(CLK_LOCAL_MEM_FENCE); /* this step has arrived, and the previous one has been read */
     f->turn++;
-    /* What is computed before and after the next step is asked for is in one branch, or it would be
-     * copied. */
+    /* Code before and after the prefetch of the next step is in one branch, otherwise the compiler would
+     * duplicate it. */
     if (on) {
         const float factor = FACTOR;
         float8 s[WIDTH][SUMS_M];
@@ -430,7 +431,7 @@ INLINED void compute_totals(__private const forward_state *f, __private float *t
 }
 #define OUT_ROW(i) (f->row0 + (i) * 8)
 #endif
-/* Local memory: stages, what stands beside them or each subgroup's square before, and rows. */
+/* Local memory: stages, then the quads' data or a scratch DPAS block per subgroup, then rows. */
 #define STAGES_BYTES (STAGES * STAGE + BESIDE)
 #define REST_AT (STAGES_BYTES > SUBGROUPS * DPAS_BLOCK_BYTES ? STAGES_BYTES : SUBGROUPS * DPAS_BLOCK_BYTES)
 
@@ -438,7 +439,8 @@ MATRIX_KERNEL __attribute__((reqd_work_group_size(SUBGROUPS * MATRIX_SUBGROUP_SI
 attention_matrix_forward(const attention_params given) {
     __local uchar stages[REST_AT + SUBGROUPS / (1 + QUADS) * REST_BYTES] __attribute__((aligned(64)));
     const long blocks = (given.packed * given.queries + TILE - 1) / TILE, sets = given.heads / given.packed;
-    /* The group's number is (slice, batch, set of heads, rows): of a causal one the longest first. */
+    /* The work-group's number is (slice, batch, set of heads, rows); with a causal mask the longest rows come
+     * first. */
     long g = XPU_GROUP(0);
     const long r0 = (LIMITED(given) ? blocks - 1 - g % blocks : g % blocks) * TILE;
     g /= blocks;
@@ -449,7 +451,7 @@ attention_matrix_forward(const attention_params given) {
     const long all = p->packed * p->queries;
     if (BANDED && r0 >= all) return;
     const uint lane = (uint)get_local_id(0) % MATRIX_SUBGROUP_SIZE, subgroup = subgroup_index();
-    const uint mine = QUADS ? subgroup / 2 : subgroup; /* of those that have rows of scores */
+    const uint mine = QUADS ? subgroup / 2 : subgroup; /* among the subgroups with rows of scores */
     const int row0 = (int)r0 + (int)mine * ROWS;
 
     forward_state state;
@@ -471,13 +473,14 @@ attention_matrix_forward(const attention_params given) {
     const band of_group = band_of(p, (int)r0);
     const int begin = max(0, of_group.lower), group_end = min((int)p->keys, of_group.upper + TILE - 1);
     const int k_end = row0 >= all ? 0 : min((int)p->keys, row0 + ROWS - 1 + f->within.upper);
-    const int k_begin = row0 + f->within.lower; /* the subgroup's first row's */
+    const int k_begin = row0 + f->within.lower; /* of the subgroup's first row */
 #else
     const bool diagonal = p->causal && p->packed == 1;
     const int begin = (int)(slice * p->slice), cut = (int)min(p->keys, (slice + 1) * p->slice);
-    const int group_end = (int)(diagonal ? min((long)cut, r0 + TILE) : cut); /* keys that some row looks at */
+    const int group_end =
+        (int)(diagonal ? min((long)cut, r0 + TILE) : cut); /* keys that any row attends to */
     const int k_end = row0 >= all ? 0 : diagonal ? min(cut, row0 + ROWS) : cut;
-    /* All rows look at these keys. */
+    /* All rows attend to these keys. */
     const int common = (int)(p->causal ? diagonal ? min((long)cut, r0 + 1) : 0 : cut);
 #endif
     next_step n;

@@ -16,11 +16,11 @@
  * Options: GRADS: 0 attention_matrix_grad_query, TILE queries; 1 attention_matrix_grad_key_value, gradient of
  * the values of TILE keys; 2 gradient of the keys. SUBGROUPS_PER_ROWS: 2, or 4 if GRADS isn't 1. */
 #define OF_VALUES (GRADS == 1)
-#define PARTS (OF_VALUES ? SUBGROUPS_PER_ROWS : SUBGROUPS_PER_ROWS / 2) /* of a step's rows */
-#define WIDTH (STEP / 8 / PARTS)                                        /* blocks of scores of a subgroup */
-#define PITCH (2 * (OF_VALUES ? COLUMNS : CHUNKS))                      /* squares of 16 rows across */
+#define PARTS (OF_VALUES ? SUBGROUPS_PER_ROWS : SUBGROUPS_PER_ROWS / 2) /* of the rows of a step */
+#define WIDTH (STEP / 8 / PARTS)                                        /* blocks of scores per subgroup */
+#define PITCH (2 * (OF_VALUES ? COLUMNS : CHUNKS)) /* DPAS blocks of 16 rows with K across rows */
 #define SUMS ((PITCH + SUBGROUPS_PER_ROWS - 1) / SUBGROUPS_PER_ROWS)
-#define EXCHANGE_BYTES (WIDTH * DPAS_BLOCK_BYTES) /* of a subgroup */
+#define EXCHANGE_BYTES (WIDTH * DPAS_BLOCK_BYTES) /* per subgroup */
 #define BITS_AT (STAGE + SUBGROUPS * EXCHANGE_BYTES)
 #define REST_AT (BITS_AT + (DROPOUT && !OF_VALUES ? SUBGROUPS * MATRIX_SUBGROUP_SIZE * 4 : 0))
 #define LOCAL_BYTES (REST_AT + (OF_VALUES ? SETS : 2 * SETS) * REST_BYTES)
@@ -28,14 +28,14 @@
 typedef struct grad_state {
     long b, h;
     int row0;
-    uint role; /* which of the set */
+    uint role; /* index within the set */
 #if BANDED
-    band within; /* of the scores, from query 0 on */
+    band within; /* of the scores, relative to query 0 */
 #endif
     left_rows rows;
     float8 sum[SUMS][SUMS_M];
-    /* What queries have for this subgroup, logarithms of their sums of exponentials or sums of grad_out *
-     * out: where that is, bytes apart; of the subgroup's rows, a lane has a row's. */
+    /* Per-query values (logsumexp or delta): their address and stride in bytes; for the subgroup's rows, one
+     * row per lane. */
     xpu_addr looked_up;
     uint apart;
 #if GRADS == 0
@@ -43,21 +43,21 @@ typedef struct grad_state {
 #endif
 } grad_state;
 
-/* Does the subgroup find exponentials? */
+/* Does the subgroup compute probabilities? */
 #define FINDS_WEIGHTS(f) (OF_VALUES || (f)->role % 2 == 0)
 INLINED void look_up(const attention_params *p, __private grad_state *f) {
     f->looked_up =
         FINDS_WEIGHTS(f) ? (xpu_addr)logsumexp_at(p, f->b, f->h, 0) : (xpu_addr)delta_at(p, f->b, f->h, 0);
     f->apart = (uint)sizeof(float) * (FINDS_WEIGHTS(f) ? (uint)p->logsumexp.stride[2] : 1);
 }
-/* As log_sum and delta_of of attention_merge.h give it. */
+/* As log_sum and delta_of in attention_merge.h. */
 INLINED float of_query(const attention_params *p, __private const grad_state *f, int query) {
     const bool is_there = query < (int)p->queries;
     const float v = *XPU_CPTR(float, is_there ? f->looked_up + (ulong)(uint)query * f->apart : ZERO_VECTOR);
     return !FINDS_WEIGHTS(f) ? v : v == -INFINITY || !is_there ? INFINITY : v * LOG2E;
 }
 
-/* Of products with rows of the other side from x0 on, exponentials; at an `edge` not all take part. */
+/* Probabilities from scores with rows of the other side from x0 on; at an `edge`, some are masked. */
 INLINED void compute_weights(const attention_params *p, __private const grad_state *f,
                              __private float8 (*s)[SUMS_M], int x0, const bool edge) {
     const int lane = (int)get_local_id(0) % MATRIX_SUBGROUP_SIZE;
@@ -99,7 +99,7 @@ INLINED void compute_weights(const attention_params *p, __private const grad_sta
 }
 
 #if DROPOUT
-/* Does it keep the scores of `width` blocks from x0 on? A bit a row of each block's column. */
+/* Dropout bits of `width` blocks from x0 on: one bit per row of each block's column. */
 INLINED void pack_dropout_bits(const attention_params *p, __private const grad_state *f, __private uint *bits,
                                int x0, const int width) {
     const int lane = (int)get_local_id(0) % MATRIX_SUBGROUP_SIZE;
@@ -113,7 +113,7 @@ INLINED void pack_dropout_bits(const attention_params *p, __private const grad_s
 }
 #endif
 
-/* Of products with values or their results' gradients, the scores' gradients, but for the weights. */
+/* Gradients of the scores from dO V^T, without the factor P. */
 INLINED void compute_slopes(const attention_params *p, __private const grad_state *f,
                             __private float8 (*s)[SUMS_M], int x0) {
     UNROLL for (int j = 0; j < WIDTH; j++) {
@@ -129,7 +129,7 @@ INLINED void compute_slopes(const attention_params *p, __private const grad_stat
     }
 }
 
-/* STEP rows of the other side from x0 on, of which `left` are there. */
+/* Loads STEP rows of the other side from x0 on, `left` of them valid. */
 INLINED void grad_step(const attention_params *p, __private grad_state *f, __private next_step *n,
                        __local uchar *stage, int x0, int left, const bool edge) {
     const uint lane = (uint)get_local_id(0) % MATRIX_SUBGROUP_SIZE, subgroup = subgroup_index();
@@ -143,15 +143,15 @@ INLINED void grad_step(const attention_params *p, __private grad_state *f, __pri
     uint bits[WIDTH];
 #if OF_VALUES
     pack_dropout_bits(p, f, bits, first, WIDTH);
-#else /* a pair's subgroups half of them each */
+#else /* each subgroup of a pair has a half */
     pack_dropout_bits(p, f, bits, first + (int)odd * 8, 1);
     __local uint *const both =
         (__local uint *)(stage + BITS_AT) + (subgroup & ~1u) * MATRIX_SUBGROUP_SIZE + lane;
     both[odd * MATRIX_SUBGROUP_SIZE] = bits[0];
 #endif
 #endif
-    barrier(
-        CLK_LOCAL_MEM_FENCE); /* rows along are there, those across and the weights before have been read */
+    barrier(CLK_LOCAL_MEM_FENCE); /* the operands along rows have arrived; those across rows and the previous
+                                     weights have been read */
     store_step(stage, n, subgroup, lane, ACROSS);
 #if OF_VALUES
     int8 weights[WIDTH / 2][SUMS_M];
@@ -165,7 +165,8 @@ INLINED void grad_step(const attention_params *p, __private grad_state *f, __pri
         write_dpas_block(given + (m * SUMS_M + i) * DPAS_BLOCK_BYTES, as_uint8(weights[m][i]));
     }
     prefetch_step(n, left - STEP, subgroup, lane, ALL_ROUNDS);
-    barrier(CLK_LOCAL_MEM_FENCE); /* weights and rows across are there, those along have been read */
+    barrier(CLK_LOCAL_MEM_FENCE); /* weights and the operands across rows have arrived; those along rows have
+                                     been read */
     const __local uchar *const own = right + part * (WIDTH / 2) * (PITCH * DPAS_BLOCK_BYTES);
     UNROLL for (int m = 0; m < WIDTH / 2; m++)
         add_weighted(f->sum, weights[m], own + m * (PITCH * DPAS_BLOCK_BYTES), SUMS);
@@ -190,8 +191,8 @@ INLINED void grad_step(const attention_params *p, __private grad_state *f, __pri
     UNROLL for (int j = 0; j < WIDTH; j++)
         write_dpas_block(given + j * DPAS_BLOCK_BYTES, as_uint8(odd ? s[j][0] : s[j][1]));
     prefetch_step(n, left - STEP, subgroup, lane, ALL_ROUNDS);
-    barrier(CLK_LOCAL_MEM_FENCE); /* which are there; rows along have been read */
-    /* Block `odd` of the subgroup's, in place of what it was given. */
+    barrier(CLK_LOCAL_MEM_FENCE); /* the weights are complete; operands along rows have been read */
+    /* Replaces the given block by block `odd` of the subgroup. */
     UNROLL for (int m = 0; m < WIDTH / 2; m++) {
         float8 own[2];
         UNROLL for (int j = 0; j < 2; j++)
@@ -199,7 +200,7 @@ INLINED void grad_step(const attention_params *p, __private grad_state *f, __pri
                      as_float8(read_dpas_block(others + (2 * m + j) * DPAS_BLOCK_BYTES));
         write_dpas_block(others + m * DPAS_BLOCK_BYTES, as_uint8(pairs_of(own[0], own[1])));
     }
-    barrier(CLK_LOCAL_MEM_FENCE); /* weights and rows across are there */
+    barrier(CLK_LOCAL_MEM_FENCE); /* weights and the operands across rows have arrived */
     const __local uchar *const first_given =
         stage + STAGE + ((subgroup & ~(SUBGROUPS_PER_ROWS - 1u)) + 1) * EXCHANGE_BYTES;
     UNROLL for (int m = 0; m < STEP / 16; m++) {
@@ -213,7 +214,7 @@ INLINED void grad_step(const attention_params *p, __private grad_state *f, __pri
     store_step(stage, n, subgroup, lane, ALONG);
 }
 
-/* The subgroup's rows of a matrix, which has `all`. */
+/* The subgroup's rows of a matrix with `all` rows. */
 INLINED void hold_rows(__private grad_state *f, const attention_matrix *m, long h, long all, const int chunks,
                        __local uchar *stage, uint subgroup, uint lane) {
     const uint which =
@@ -231,7 +232,7 @@ INLINED void store_sums(__private const grad_state *f, const attention_matrix *m
                 PUT(*m, f->b, h, row, (f->role * SUMS + v) * 8 + lane, f->sum[v][i][r] * scale);
         }
 }
-/* The other side's rows from x0 on: the first ones come in. */
+/* Starts loading the other side's rows from x0 on. */
 INLINED void begin_rows(__private grad_state *f, __private next_step *n, __local uchar *stage,
                         const attention_matrix *first, const attention_matrix *second, long h, int x0,
                         int left, uint subgroup, uint lane) {
@@ -271,7 +272,7 @@ GRAD_KERNEL attention_matrix_grad_query(const attention_params given) {
     next_step n;
     n.first_pitch = (uint)p->key.stride[2] * ELEMENT, n.second_pitch = (uint)p->value.stride[2] * ELEMENT;
     open_step(&n, subgroup, lane);
-    /* Keys that all of the group's queries look at, that some look at. */
+    /* Keys that all queries of the work-group attend to, and keys that some do. */
 #if BANDED
     f->within = band_of(p, 0);
     const band of_group = band_of(p, (int)q0);
@@ -318,8 +319,8 @@ GRAD_KERNEL attention_matrix_grad_key_value(const attention_params given) {
     n.first_pitch = (uint)p->query.stride[2] * ELEMENT,
     n.second_pitch = (uint)p->grad_out.stride[2] * ELEMENT;
     open_step(&n, subgroup, lane);
-    /* Queries before `first` look at none of the group's keys, those from `whole` on at all; in a band,
-     * before `common`, and those from `end` on at none. */
+    /* Queries before `first` attend to none of the work-group's keys, those from `whole` on to all; with
+     * BANDED, to all only before `common`, and to none from `end` on. */
 #if BANDED
     f->within = band_of(p, 0);
     const int queries = (int)p->queries, first = max(0, (int)k0 + 1 - f->within.upper);

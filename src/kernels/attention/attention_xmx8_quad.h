@@ -16,17 +16,17 @@
 #define STAGES 1
 #define BESIDE (FLAG_AT + 64 - STAGE)
 
-/* Which half of the rows and of a step's keys a subgroup has: bit 1 and bit 0 of its role. Its own rows' sums
- * come before those of the other half. */
-#define SAME_KEYS 2u /* the subgroups whose roles differ in this have the same keys, and other rows */
+/* Which half of the rows and of a step's keys a subgroup has: bits 1 and 0 of its role. The sums of its own
+ * rows come first. */
+#define SAME_KEYS 2u /* subgroups whose roles differ in this bit have the same keys and other rows */
 #define SAME_ROWS 1u
 #define KEYS_OF(role) ((role) % 2)
 #define OUT_ROW(i) (((i) < SUMS_M ? f->row0 : f->row0 ^ ROWS) + (i) % SUMS_M * 8)
 
-/* A lane has a row of each block of its subgroup: those of all subgroups, in `between`. */
+/* Exchanges values of rows (one per lane and block) among all subgroups, through `between`. */
 INLINED void exchange_rows_out(__private const float *own, __local float *between) {
     const uint lane = (uint)get_local_id(0) % MATRIX_SUBGROUP_SIZE, subgroup = subgroup_index();
-    barrier(CLK_LOCAL_MEM_FENCE); /* what was there has been read */
+    barrier(CLK_LOCAL_MEM_FENCE); /* the previous contents have been read */
     UNROLL for (int i = 0; i < SUMS_M; i++)
         between[subgroup * ROWS + i * 8 + lane] = own[i];
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -35,7 +35,7 @@ INLINED float exchanged_row(const __local float *between, uint subgroup, int i) 
     return between[subgroup * ROWS + i * 8 + (uint)get_local_id(0) % MATRIX_SUBGROUP_SIZE];
 }
 
-/* Keys from k0 on, whose values are in registers; weights of rows that look at none are 0. */
+/* A step: keys from k0 on, whose values are in registers. Weights of masked rows are 0. */
 INLINED void forward_step(const attention_params *p, __private forward_state *f, __private next_step *n,
                           __local uchar *stage, int k0, int k_end, bool on, const bool edge) {
     const uint lane = (uint)get_local_id(0) % MATRIX_SUBGROUP_SIZE, subgroup = subgroup_index(),
@@ -47,14 +47,14 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
     __local int *const flag = (__local int *)(stage + FLAG_AT);
     float8 s[WIDTH][SUMS_M];
     int8 weights[WIDTH / 2][OUT_M];
-    barrier(CLK_LOCAL_MEM_FENCE); /* these keys are there, the values and weights before have been read */
+    barrier(CLK_LOCAL_MEM_FENCE); /* the keys have arrived; the previous values and weights have been read */
     f->turn++;
     store_step(stage, n, subgroup, lane, ACROSS);
     compute_scores(p, f, s, stage + part * (WIDTH * CHUNKS * DPAS_BLOCK_BYTES), k0 + (int)part * (STEP / 2),
                    k_end, edge);
     if (is_above(f, s, factor)) *flag = f->turn;
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (*flag == f->turn) { /* which all see */
+    if (*flag == f->turn) { /* visible to all */
         float of_own[SUMS_M];
         UNROLL for (int i = 0; i < SUMS_M; i++)
             of_own[i] = shift_of(f, s, factor, i);
@@ -80,7 +80,7 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
         write_dpas_block(given + subgroup * EXCHANGE_BYTES + (m * SUMS_M + i) * DPAS_BLOCK_BYTES,
                          as_uint8(weights[m][i]));
     }
-    barrier(CLK_LOCAL_MEM_FENCE); /* values and weights are there, these keys have been read */
+    barrier(CLK_LOCAL_MEM_FENCE); /* values and weights have arrived; the keys have been read */
     const __local uchar *const values = stage + (ACROSS_AT + f->role * OUT_BLOCKS) * DPAS_BLOCK_BYTES;
     UNROLL for (int m = 0; m < WIDTH / 2; m++) {
         read_weights(weights[m] + SUMS_M,
@@ -102,7 +102,7 @@ INLINED void forward_step(const attention_params *p, __private forward_state *f,
                      values + ((part ^ 1) * (WIDTH / 2) + m) * (2 * COLUMNS * DPAS_BLOCK_BYTES), OUT_BLOCKS);
     }
 }
-/* Of all rows, whose sums are of two subgroups. */
+/* For all rows; the sums are spread over two subgroups. */
 INLINED void compute_totals(__private const forward_state *f, __private float *totals,
                             __private float *shifts, __local uchar *stage) {
     const uint subgroup = subgroup_index();
