@@ -14,7 +14,7 @@
  * (epilogue_math.h) for y and x. */
 #include "conv/conv.h"
 
-/* With contiguous channels the sum runs over channels first, and columns of the result are channels. */
+/* If channels are contiguous, the sum runs over channels first, and columns of the result are channels. */
 #if DIRECTION == 2
 #define A_K_MAJOR (!CHANNELS_CONTIGUOUS)
 #define B_K_MAJOR (!CHANNELS_CONTIGUOUS)
@@ -35,7 +35,7 @@ typedef struct place {
     index_t n, d, h, w;
 } place;
 
-/* The pixel's place in y (of_x false) or x. */
+/* The offset of the pixel in y (of_x false) or x. */
 static inline place place_of(const conv_params *p, index_t pixel, bool of_x) {
     const index_t sw = of_x ? p->in[2] : p->out[2], sh = of_x ? p->in[1] : p->out[1];
     const index_t sd = of_x ? p->in[0] : p->out[0];
@@ -53,7 +53,7 @@ typedef struct tap {
     index_t channel, d, h, w;
 } tap;
 
-/* Number `i` of (channel, taps): channels fastest or taps fastest. */
+/* Element `i` of (channel, taps); channels or taps are innermost. */
 static inline tap tap_of(const conv_params *p, index_t i, index_t channels) {
     tap at;
 #if POINT_KERNEL
@@ -99,7 +99,7 @@ static inline acc_t x_under(const conv_params *p, long g, place pixel, tap at, i
                            h * p->x_stride[3] + w * p->x_stride[4]);
 }
 
-/* y at the pixel whose tap `at` is this pixel of x; 0 if there is none. */
+/* y at the pixel whose tap `at` reads this pixel of x; 0 if there is none. */
 static inline acc_t y_over(const conv_params *p, long g, place pixel, tap at, index_t k) {
     const index_t d = pixel.d + p->padding[0] - at.d * p->dilation[0];
     const index_t h = pixel.h + p->padding[1] - at.h * p->dilation[1];
@@ -148,7 +148,7 @@ static inline void put(const conv_params *p, long g, index_t row, index_t column
          v);
 }
 #else
-/* `at`: the place in the result. */
+/* `at`: the offset in the result. */
 static inline acc_t end_at(const conv_params *p, acc_t v, long at) {
 #if COMBINE
     return apply_post_ops(&p->end, v, FETCH(p->end.other, at));
@@ -216,7 +216,7 @@ __kernel __attribute__((reqd_work_group_size(LX, LY, 1))) void conv_tiles(const 
 }
 #endif
 
-/* Adds up 64 work-items' sums; the total is work-item 0's. */
+/* Adds up the sums of 64 work-items; work-item 0 has the total. */
 static inline acc_t total(acc_t sum, __local acc_t *sums) {
     const int i = (int)get_local_id(0);
     sums[i] = sum;

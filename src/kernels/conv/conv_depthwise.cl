@@ -20,7 +20,8 @@
 #define VECTOR (16 / (int)sizeof(STORED(T)))
 #define STRIP 4
 #define THREADS (LANES * ROWS)
-/* Pixels of the source that a strip's run of taps reads, and which of them the first pixel's first tap is. */
+/* SPAN: pixels of the source that a strip's run of taps reads; ORIGIN: which of them the first tap of the
+ * first pixel is. */
 #define SPAN ((STRIP - 1) * STEP + (RUN - 1) * (TAP_STEP < 0 ? -(TAP_STEP) : TAP_STEP) + 1)
 #define ORIGIN (TAP_STEP < 0 ? (RUN - 1) * -(TAP_STEP) : 0)
 #define UNROLL _Pragma("unroll")
@@ -35,8 +36,8 @@ static inline void widen(__private float *v, pieces p) {
         v[i] = WIDEN(T, p.each[i]);
 }
 
-/* The span's pixels of a line that begins at `from`; zeros beyond its ends. All are asked for before one is
- * looked at, hence no branch. */
+/* Loads the span's pixels of a row of `width` pixels, from pixel `first` on; zeros outside. All loads are
+ * issued before a value is used, without branches. */
 static inline void load_span(__private pieces *v, xpu_addr from, int first, int pitch, int width) {
     UNROLL for (int x = 0; x < SPAN; x++)
         v[x].bits = XPU_CPTR(uint4, from)[clamp(first + x, 0, width - 1) * pitch];

@@ -18,7 +18,7 @@
 #define UNROLL _Pragma("unroll")
 #define THREADS (LANES * ROWS)
 #define TAPS (TAPS_H * TAPS_W)
-/* Pixels of y from work-item to work-item. */
+/* Pixels of y between adjacent work-items. */
 #define Y_HIGH (HIGH / STRIDE_H)
 #define Y_WIDE (WIDE / STRIDE_W)
 #define VECTOR (Y_WIDE >= 4 ? 4 : Y_WIDE >= 2 ? 2 : 1)
@@ -26,9 +26,10 @@
 #define PITCH ((LANES - 1) * Y_WIDE + LINE)
 #define LINES ((ROWS - 1) * Y_HIGH + SPAN_H)
 #define PLANE ((PITCH * LINES + 3) / 4 * 4)
-#define HELD (CHANNELS == 3 ? 4 : CHANNELS) /* of w's channels, so that they are one read */
-#define BATCH (32 / STEP)                   /* pixels of y that a work-item asks for at a time */
-/* The first of a work-item's pixels that a tap meets. */
+#define HELD                                                                                                 \
+    (CHANNELS == 3 ? 4 : CHANNELS) /* channels of w in local memory, padded so that they are one load */
+#define BATCH (32 / STEP)          /* pixels of y per work-item and batch of loads */
+/* The first of a work-item's pixels that a tap reaches. */
 #define FIRST(t, along)                                                                                      \
     ((((t) * DILATION_##along - AHEAD_##along) % STRIDE_##along + STRIDE_##along) % STRIDE_##along)
 
@@ -42,7 +43,7 @@ static inline void read_y(const conv_few_channels_params *p, __local float *tile
             inside[b] = i < PITCH * LINES && (uint)h < (uint)p->out[0] && (uint)w < (uint)p->out[1];
             at[b] = inside[b] ? h * p->y_pitch[0] + w * p->y_pitch[1] : 0;
         }
-        /* All are asked for before one is looked at. */
+        /* All loads are issued before a value is used. */
 #if Y_QUADS
         float4 held[BATCH][STEP / 4];
         UNROLL for (int b = 0; b < BATCH; b++) UNROLL

@@ -26,7 +26,7 @@ static inline pixel pixel_of(const conv_matrix_params *p, uint number) {
     return at;
 }
 
-/* A product: its group and phase, and what holds for all of the phase's pixels. */
+/* A product: its group and phase, and the values that all pixels of the phase share. */
 typedef struct product {
     uint group, slice;
     conv_phase d, h, w;

@@ -32,13 +32,13 @@ static inline void copy_in_or_fill(local_tile to, uint i, const uint vecs, xpu_a
 }
 #endif
 
-/* The rows of the im2col operand that a work-item copies: where their tap 0 lies, in vectors, and where in
- * the image. */
+/* The rows of the im2col operand that a work-item copies: offset of their tap 0 in vectors, and its
+ * coordinates in the image. */
 #if DIRECTION != 2
 typedef struct im2col_rows {
     int from[VECTORS_PER_ITEM(TILE_M)];
 #if HAS_PAD_VALUE
-    uint blank; /* four bytes of what x is in its padding */
+    uint blank; /* the padding value of x, four times */
 #endif
 #if PADDED
     int h[VECTORS_PER_ITEM(TILE_M)], w[VECTORS_PER_ITEM(TILE_M)];
@@ -68,8 +68,7 @@ static inline void open_im2col(const conv_matrix_params *p, const product *z, __
     }
 }
 
-/* Brings in the rows' vectors from the tap's source; zeros, or what stands for them, where that is outside,
- * and beyond the last tap. */
+/* Copies the rows' vectors of a tap; the padding value outside of the image and past the last tap. */
 static inline void load_im2col(const conv_matrix_params *p, const product *z, local_tile to, xpu_addr base,
                                __private const im2col_rows *g, tap at, bool on) {
     const int d = (int)at.d * p->tap_step[0], h = (int)at.h * p->tap_step[1], w = (int)at.w * p->tap_step[2];
@@ -93,7 +92,7 @@ static inline void load_im2col(const conv_matrix_params *p, const product *z, lo
 #endif
 
 #if DIRECTION == 0
-/* w, whose rows are channels of y and hold all of k. */
+/* w for the forward pass: rows are channels of y and contain all of K. */
 static inline void load_weights(const conv_matrix_params *p, local_tile to, xpu_addr base, uint n0, uint vecs,
                                 bool on) {
     UNROLL for (uint i = 0; i < VECTORS_PER_ITEM(TILE_N); i++) {
@@ -102,7 +101,8 @@ static inline void load_weights(const conv_matrix_params *p, local_tile to, xpu_
     }
 }
 #elif DIRECTION == 1
-/* w, whose rows are channels of y at one tap and hold the channels of x. `first` is k at the tile's row 0. */
+/* w for the gradient of x: rows are channels of y at one tap and contain the channels of x. `first` is K at
+ * row 0 of the tile. */
 static inline void load_weights(const conv_matrix_params *p, const product *z, local_tile to, xpu_addr base,
                                 uint n0, uint first, uint end) {
 #if IS_1X1
@@ -112,7 +112,7 @@ static inline void load_weights(const conv_matrix_params *p, const product *z, l
         const uint row = COPY_ROW(i, B_VECTORS), vec = COPY_COLUMN(i, B_VECTORS);
 #if IS_1X1
         const tap at = all;
-        const uint beyond = row; /* the tap's element that its vector begins with */
+        const uint beyond = row; /* element of the tap */
 #else
         const tap at = tap_of(p, z, (first + row) / VECTOR_ELEMENTS);
         const uint beyond = (first + row) % VECTOR_ELEMENTS;
@@ -127,8 +127,8 @@ static inline void load_weights(const conv_matrix_params *p, const product *z, l
 }
 #else
 #if PIXELS_CONTIGUOUS
-/* y, whose rows are its channels in an image and hold pixels. A vector is of one image, where those of the
- * images before take so many places more than there are pixels. */
+/* y for the gradient of w: rows are channels of an image and contain its pixels. A vector is within one
+ * image. dense_image is the gap between images, in vectors. */
 static inline void load_dense(const conv_matrix_params *p, local_tile to, xpu_addr base, uint m0,
                               uint first) {
     UNROLL for (uint i = 0; i < VECTORS_PER_ITEM(TILE_M); i++) {
@@ -140,7 +140,7 @@ static inline void load_dense(const conv_matrix_params *p, local_tile to, xpu_ad
     }
 }
 #else
-/* y, whose rows are pixels and hold its channels. */
+/* y for the gradient of w: rows are pixels and contain its channels. */
 static inline void load_dense(const conv_matrix_params *p, local_tile to, xpu_addr base, uint m0,
                               uint first) {
     UNROLL for (uint i = 0; i < VECTORS_PER_ITEM(TILE_M); i++) {
@@ -152,7 +152,7 @@ static inline void load_dense(const conv_matrix_params *p, local_tile to, xpu_ad
     }
 }
 #endif
-/* x under those pixels, at the tap and channels of each column. */
+/* x at these pixels, for the tap and channels of each column. */
 typedef struct column {
     int from, d, h, w;
 } column;

@@ -42,13 +42,13 @@
 #define A_FLIP 0x80808080u
 #endif
 #if defined(MATRIX_EMULATED) && (defined(MATRIX_XMX) || defined(MATRIX_XMX8))
-#include "matrix/xmx_emulation.cl" /* here, since a file is included once */
+#include "matrix/xmx_emulation.cl" /* here, because a file is included once */
 #endif
 #ifdef MATRIX_XMX
 #define VECTOR_ELEMENTS (16 / ELEMENT)
 #define A_K_MAJOR (DIRECTION != 2)
-#define B_K_MAJOR 0        /* w comes with its columns innermost, for y too: packed */
-#define ALTERNATE_HALVES 0 /* for which there are no registers */
+#define B_K_MAJOR 0        /* w is packed with contiguous columns, also for the forward pass */
+#define ALTERNATE_HALVES 0 /* too few registers */
 #include "matrix/matrix_xmx.h"
 #elif defined(TILE_M)
 #define A_K_MAJOR (DIRECTION != 2 || PIXELS_CONTIGUOUS)
@@ -63,8 +63,8 @@
 #endif
 #endif
 
-/* A quad that is aligned by its parts, or, where not `on`, zeros; from an address that can be read either
- * way. */
+/* Loads four adjacent elements in parts that are aligned, or returns zeros if not `on`; `from` must be
+ * readable either way. */
 static inline void read_quad(__private quad *to, xpu_addr from, bool on) {
     for (int i = 0; i < QUAD_PARTS; i++) {
         const PART part = XPU_CPTR(PART, from)[i];
@@ -84,7 +84,7 @@ static inline void read_quad(__private quad *to, xpu_addr from, bool on) {
 #endif
 #endif
 
-/* Four sums in memory. */
+/* Loads and stores four partial sums. */
 static inline run read_sums(__global const acc_t *from) {
     run r;
     for (int i = 0; i < RUN_PARTS; i++) r.parts[i] = ((__global const uint4 *)from)[i];
@@ -95,7 +95,8 @@ static inline void write_sums(__global acc_t *to, __private const run *r) {
 }
 
 #ifndef VECTOR_SIZE
-/* A tap of a phase, counted in vectors of k (w: of columns): the channels' vector and the tap. */
+/* Decodes a position along K (w: along the columns), counted in vectors: the vector of channels and the tap
+ * of the phase. */
 typedef struct tap {
     uint vec, d, h, w;
 } tap;
@@ -115,7 +116,7 @@ static inline tap tap_of(const conv_matrix_params *p, const product *z, uint pie
     return at;
 }
 
-/* Where a row or a column of the product lies in the result, in elements; -1 where it doesn't. */
+/* The offset of a row or column of the product in the result, in elements; -1 if it is out of range. */
 #if DIRECTION == 2
 static inline long place_of_row(const conv_matrix_params *p, const product *z, uint row) {
     return row < p->rows ? (z->group * (long)p->result_channels + row) * p->result_stride[0] : -1;
@@ -137,7 +138,7 @@ static inline long place_of_row(const conv_matrix_params *p, const product *z, u
            w * p->result_stride[4];
 }
 #if OUT_VECTORS
-/* Where its channels begin, in vectors. */
+/* The offset of the row's first channel, in vectors. */
 static inline int vector_of_row(const conv_matrix_params *p, const product *z, uint row) {
     const pixel q = pixel_of(p, row);
     const int d = (int)q.d * p->pixel_step[0] + z->d.pixel, h = (int)q.h * p->pixel_step[1] + z->h.pixel;
@@ -152,7 +153,7 @@ static inline long place_of_column(const conv_matrix_params *p, const product *z
 }
 #endif
 
-/* What becomes of a column's sums. */
+/* How the sums of a column are processed. */
 typedef struct channel {
     value_t bias;
 #if REQUANTIZED
@@ -185,7 +186,7 @@ static inline channel channel_of(const conv_matrix_params *p, const product *z, 
     return c;
 }
 
-/* A sum as it is written at a place of the result. */
+/* The value that is stored for a sum; `place` is its offset in the result. */
 static inline COMPUTED(OUT_T)
     result_of(const conv_matrix_params *p, __private const channel *c, acc_t sum, long place) {
 #if REQUANTIZED
@@ -211,7 +212,7 @@ static inline void put(const conv_matrix_params *p, __private const channel *c, 
         STORE(OUT_T, XPU_PTR(STORED(OUT_T), p->result), row + column, result_of(p, c, sum, row + column));
 }
 
-/* Four sums beside each other, rounded and written: of channels 1 `apart`, or of one, 0. */
+/* Rounds and stores four adjacent sums, of adjacent channels (apart = 1) or of one channel (0). */
 #define OUT_PART XPU_CAT(PART_, OUT_T)
 typedef union output_quad {
     OUT_PART parts[4 * sizeof(RAW(OUT_T)) / sizeof(OUT_PART)];
@@ -227,9 +228,9 @@ static inline void write_quad(const conv_matrix_params *p, __private const chann
 #endif
 
 #ifdef TILE_M
-/* What a work-group computes: the tile that begins at row m and column n of a product. Its number is (slice,
- * phase, group, band of BAND rows of tiles, column, row in the band): groups that run at a time share rows
- * and columns, which lie in the cache then. */
+/* The tile at row m and column n of a product. The work-group's number is (slice, phase, group, band of BAND
+ * rows of tiles, column, row in the band): work-groups that run at the same time share rows and columns,
+ * which are then in the cache. */
 typedef struct tile_origin {
     uint m, n, product;
 } tile_origin;

@@ -23,7 +23,7 @@ static inline void write_vector(xpu_addr to, __private const vec *v) {
 }
 
 #if PIXELS_CONTIGUOUS
-/* Of local memory: consecutive pixels in consecutive banks. */
+/* Offset in local memory: consecutive pixels in consecutive banks. */
 #define LINE (SIDE + (sizeof(RAW(T)) == 2 ? 2 : sizeof(RAW(T)) == 1 ? 4 : 1))
 __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv_pack(const conv_pack_params p) {
     __local RAW(T) tile[SIDE * LINE] __attribute__((aligned(16)));

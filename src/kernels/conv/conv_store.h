@@ -10,7 +10,7 @@
 #define OUT_PIXELS (PIXELS_CONTIGUOUS && DIRECTION != 2 && !IS_SPLIT)
 
 #if defined(MATRIX_FMA) && OUT_PIXELS
-/* A work-item's sums, by runs of four pixels. */
+/* Stores a work-item's accumulators in runs of four pixels. */
 static inline void store_sums(const conv_matrix_params *p, const product *z, uint number,
                               __private acc_t (*sum)[SUMS_N], uint m0, uint n0) {
     const uint row = m0 + (uint)first_row(), column = n0 + (uint)first_column();
@@ -31,7 +31,7 @@ static inline void store_sums(const conv_matrix_params *p, const product *z, uin
     }
 }
 #elif defined(MATRIX_FMA)
-/* A work-item's sums, by runs of four channels. */
+/* Stores a work-item's accumulators in runs of four channels. */
 static inline void store_sums(const conv_matrix_params *p, const product *z, uint number,
                               __private acc_t (*sum)[SUMS_N], uint m0, uint n0) {
     const uint row = m0 + (uint)first_row(), column = n0 + (uint)first_column();
@@ -78,9 +78,9 @@ static inline void store_sums(const conv_matrix_params *p, const product *z, uin
 }
 #else
 #if OUT_VECTORS
-/* The tile by way of local memory, so that whole lines of channels are written, in rounds where it is too
- * large for that. Of tensor cores a bit of padding behind each line of the tile spreads a block's rows over
- * the banks; of Intel's a block of 8 x 8 results lies by itself. */
+/* The tile goes through local memory, so that whole rows of channels are stored; in several rounds if it is
+ * too large. Tensor cores: padding after each row of the tile spreads a block's rows over the banks. XMX: a
+ * block of 8 x 8 results is contiguous. */
 #ifdef MATRIX_XMX8
 #define ROW_ALIGNMENT (TILE_N * OUT_SIZE)
 #define ROOM (2 * STAGE)
@@ -92,7 +92,7 @@ static inline void store_sums(const conv_matrix_params *p, const product *z, uin
 #define IN_ROUNDS(n) (TILE_M / (n) * (ROW_ALIGNMENT + 4) <= ROOM)
 #define ROUNDS (IN_ROUNDS(1) ? 1 : IN_ROUNDS(2) ? 2 : 4)
 #define ROUND_ROWS (TILE_M / ROUNDS)
-#define ROWS_PER_SUBGROUP (ROUND_ROWS / SUBGROUPS_M) /* of a subgroup in a round */
+#define ROWS_PER_SUBGROUP (ROUND_ROWS / SUBGROUPS_M) /* rows per subgroup and round */
 
 static inline uint4 read_line(__local const uchar *lines, uint row, uint vec) {
 #if defined(MATRIX_XMX8) && OUT_BYTES_EACH == 1
@@ -104,7 +104,7 @@ static inline uint4 read_line(__local const uchar *lines, uint row, uint vec) {
     return *(__local const uint4 *)(lines + row * ROW_ALIGNMENT + vec * 16);
 #endif
 }
-/* Where a round's rows lie in the result, in vectors, and their way there. */
+/* Offsets of a round's rows in the result, in vectors; and storing of the rows. */
 static inline void find_places(const conv_matrix_params *p, const product *z, __local int *places, uint m0,
                                uint round) {
     for (uint row = (uint)get_local_id(0); row < ROUND_ROWS; row += THREADS)
@@ -127,14 +127,14 @@ static inline void store_lines(const conv_matrix_params *p, __local const uchar 
     }
     if (round + 1 < ROUNDS) barrier(CLK_LOCAL_MEM_FENCE);
 }
-/* A result's number, where it is combined; of what isn't written the first is. */
+/* Offset of the post-op's operand; a valid one for results that are not stored. */
 static inline long place_combined(const conv_matrix_params *p, __local const int *places, uint row, uint n) {
     return max(places[row], 0) * (long)RESULT_VECTOR + (n < p->columns ? n : 0);
 }
 #endif
 
 #ifdef MATRIX_XMX8
-/* A block's sum in a row. */
+/* The accumulator of one row of a block. */
 static inline acc_t sum_of(sum_block sum, uint row) {
     const acc_t rows[8] = {sum.s0, sum.s1, sum.s2, sum.s3, sum.s4, sum.s5, sum.s6, sum.s7};
     return rows[row];
@@ -183,7 +183,7 @@ static inline void store_tile(const conv_matrix_params *p, const product *z, __l
 }
 #endif
 
-/* A work-item's sums, each by itself. */
+/* Stores a work-item's accumulators one by one. */
 static inline void store_sums(const conv_matrix_params *p, const product *z, uint number,
                               __private sum_block (*sum)[SUMS_N], uint m0, uint n0) {
     const uint lane = get_local_id(0) % MATRIX_SUBGROUP_SIZE,
@@ -225,7 +225,7 @@ static inline void store_sums(const conv_matrix_params *p, const product *z, uin
         }
 }
 #else
-/* Two sums beside each other. */
+/* Stores two adjacent accumulators. */
 static inline void put_pair(const conv_matrix_params *p, __private const channel *c, long row,
                             const long column[2], sum_pair sum) {
 #if OUT_PAIRS
@@ -240,7 +240,7 @@ static inline void put_pair(const conv_matrix_params *p, __private const channel
 }
 
 #if OUT_VECTORS
-/* Two sums beside each other, rounded, and at which place of the result. */
+/* Rounds two adjacent accumulators; `place` is their offset in the result. */
 #if REQUANTIZED
 #define LINE_PAIR_1 ushort
 #define LINE_PAIR_2 uint
@@ -292,14 +292,14 @@ static inline void store_tile(const conv_matrix_params *p, const product *z, __l
 #endif
 
 #if OUT_PIXELS
-/* The tile by way of local memory, turned: lines of pixels in a channel, in rounds of some of each subgroup's
- * channels where it is too large for that. A bit of padding behind each line spreads a block's columns over
- * the banks. A work-item writes quads of the same pixels in several channels. */
+/* The transposed tile goes through local memory: rows of pixels per channel, in several rounds if it is too
+ * large. Padding after each row spreads a block's columns over the banks. A work-item stores four adjacent
+ * pixels in each of several channels. */
 #define PIXEL_ROW (TILE_M * OUT_SIZE + 16)
 #define PIXEL_ROOM (STAGES * STAGE_BYTES)
 #define IN_PIXEL_ROUNDS(n) (TILE_N / (n) * PIXEL_ROW <= PIXEL_ROOM)
 #define PIXEL_ROUNDS (IN_PIXEL_ROUNDS(1) ? 1 : IN_PIXEL_ROUNDS(2) ? 2 : 4)
-#define ROUND_BLOCKS (FRAGMENTS_N / PIXEL_ROUNDS) /* of a subgroup in a round */
+#define ROUND_BLOCKS (FRAGMENTS_N / PIXEL_ROUNDS) /* blocks per subgroup and round */
 #define ROUND_COLUMNS (TILE_N / PIXEL_ROUNDS)
 static inline void store_tile(const conv_matrix_params *p, const product *z, __local uchar *lines,
                               __private fragment_sum (*sum)[FRAGMENTS_N], uint m0, uint n0) {
@@ -349,7 +349,7 @@ static inline void store_tile(const conv_matrix_params *p, const product *z, __l
 }
 #endif
 
-/* A work-item's sums, by pairs. */
+/* Stores a work-item's accumulators in pairs. */
 static inline void store_sums(const conv_matrix_params *p, const product *z, uint number,
                               __private fragment_sum (*sum)[FRAGMENTS_N], uint m0, uint n0) {
     const uint lane = get_local_id(0) % MATRIX_SUBGROUP_SIZE,

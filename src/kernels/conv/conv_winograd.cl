@@ -13,11 +13,11 @@
 
 #define UNROLL _Pragma("unroll")
 #define LEAVES (WAY >= 3)
-#define SIDE (WAY == 0 ? 4 : WAY == 1 || WAY == 4 ? 3 : 2) /* of a window in the tensor */
+#define SIDE (WAY == 0 ? 4 : WAY == 1 || WAY == 4 ? 3 : 2) /* elements of a window */
 #define FROM (LEAVES ? 4 : SIDE)
 #define TO (LEAVES ? SIDE : 4)
 
-/* `to` and `from`: numbers `step` apart. */
+/* Transforms one row or column; elements of `to` and `from` are `step` apart. */
 static inline void along(float *to, const float *from, int to_step, int from_step) {
     const float a = from[0], b = from[from_step];
     const float c = FROM > 2 ? from[2 * from_step] : 0, d = FROM > 3 ? from[3 * from_step] : 0;

@@ -10,8 +10,8 @@ typedef struct conv_winograd_params {
     xpu_i64 bias_stride;
     xpu_i64 plane, window, channel; /* from one of the planes' to the next one's; elements */
     xpu_u32 windows, channels;
-    xpu_u32 across[2];  /* windows of an image, down and across */
-    xpu_i32 size[2];    /* of the image */
-    xpu_i32 padding[2]; /* window w begins at pixel w * 2 - padding */
+    xpu_u32 across[2];  /* windows per image, vertically and horizontally */
+    xpu_i32 size[2];    /* size of the image */
+    xpu_i32 padding[2]; /* window w starts at pixel 2 w - padding */
 } conv_winograd_params;
 #endif

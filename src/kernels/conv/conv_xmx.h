@@ -2,8 +2,8 @@
  * of eight of a row (gradient of w: sixteen); reads outside the image return zeros. */
 #define NO_UNROLL __attribute__((opencl_unroll_hint(1)))
 
-/* How the pixels of a line of the source lie that a tap meets along the width. With a step, pixels a step
- * apart are a surface, which begins `shift` pixels from the line's first. */
+/* Row of the source as a surface for one tap along the width. With a stride, every stride-th pixel belongs to
+ * the surface, which starts `shift` pixels after the row does. */
 typedef struct tap_row {
     int shift, ahead; /* of the surface's rows: that of a pixel is so far ahead of it */
     int height, pitch;
@@ -16,14 +16,14 @@ static inline tap_row tap_row_of(const conv_matrix_params *p, const product *z, 
 }
 
 #if DIRECTION != 2
-/* A block of eight rows: pixels beside each other along the width. */
+/* Eight adjacent pixels along the width, as rows of the left operand. */
 typedef struct block {
     uint n;
     int d, h, w; /* of the product's pixels */
 } block;
 
-/* Where the line of the source's pixels begins that a block meets at a tap, and the first of these of the
- * block's; where it is outside, one so far before the line that zeros are read. */
+/* The address of the source row that a block reads at a tap. `first`: the block's first pixel in it, or,
+ * outside of the image, a negative position at which reads return zeros. */
 static inline __global void *line_of(const conv_matrix_params *p, const product *z, xpu_addr base,
                                      const block *b, int d_tap, int h_tap, int ahead, __private int *first) {
     const int d = b->d * p->step[0] + z->d.first + d_tap * p->tap_step[0];
@@ -57,7 +57,7 @@ conv_matrix(const conv_matrix_params p) {
             sum[i][j] = 0;
     }
 
-    const int depth = (int)p.per_tap.value * 8; /* words */
+    const int depth = (int)p.per_tap.value * 8; /* 32-bit words */
     NO_UNROLL for (int d = 0; d < (int)z.d.taps.value; d++) NO_UNROLL
         for (int h = 0; h < (int)z.h.taps.value; h++) NO_UNROLL
             for (int w = 0; w < (int)z.w.taps.value; w++) {
@@ -110,22 +110,22 @@ conv_matrix(const conv_matrix_params p) {
     }
 }
 #else
-/* 32 columns, channels of x at one tap. */
+/* 32 columns: channels of x at one tap. */
 typedef struct columns {
-    int d, h, channel; /* where the source of pixel 0 lies */
+    int d, h, channel; /* position of the source of pixel 0 */
     tap_row line;
 } columns;
 static inline columns columns_of(const conv_matrix_params *p, const product *z, uint n) {
     const tap at = tap_of(p, z, min(n, p->columns - 1) / VECTOR_ELEMENTS);
     columns c = {(int)at.d * p->tap_step[0] + z->d.first, (int)at.h * p->tap_step[1] + z->h.first,
                  (int)at.vec * VECTOR_ELEMENTS, tap_row_of(p, z, (int)at.w)};
-    /* What y hasn't got is no row here either: a zero times infinity is none. */
+    /* Pixels that y doesn't have must not be read from x either: 0 times infinity is NaN. */
     c.line.height = min(c.line.height, p->size[2] + c.line.ahead);
     if (c.line.height <= 0) c.line = (tap_row){0, -(1 << 25), 1, c.line.pitch};
     return c;
 }
 
-#define PIXELS 16 /* that a multiplication takes */
+#define PIXELS 16 /* per matrix instruction */
 #define PAIRS (SUMS_N / 2)
 __attribute__((intel_reqd_sub_group_size(MATRIX_SUBGROUP_SIZE)))
 __attribute__((reqd_work_group_size(THREADS, 1, 1))) __kernel void conv_matrix(const conv_matrix_params p) {
@@ -145,7 +145,7 @@ __attribute__((reqd_work_group_size(THREADS, 1, 1))) __kernel void conv_matrix(c
     UNROLL for (int i = 0; i < SUMS_M; i++) UNROLL
         for (int j = 0; j < SUMS_N; j++) sum[i][j] = 0;
 
-    /* A slice is counted in steps, the two blocks of pixels that others multiply at a time. */
+    /* A slice is counted in steps of two blocks of pixels, as on other engines. */
     const uint all = p.depth / PIXELS, begin = z.slice * p.slice * 2, end = min(all, begin + p.slice * 2);
     NO_UNROLL for (uint block = begin; block < end;) {
         const pixel q = pixel_of(&p, block);
@@ -162,7 +162,7 @@ __attribute__((reqd_work_group_size(THREADS, 1, 1))) __kernel void conv_matrix(c
                              c[j].line.pitch};
             first[j] = inside ? c[j].line.ahead : -(1 << 25);
         }
-        const uint last = min(end, block + p.extent[2].value - q.w); /* of the line */
+        const uint last = min(end, block + p.extent[2].value - q.w); /* of the row */
         NO_UNROLL for (int w = (int)q.w * PIXELS; block < last; block++, w += PIXELS) {
             short8 left[SUMS_M];
             int8 right[SUMS_N];

@@ -50,8 +50,8 @@ static inline bool is_inside(const conv_matrix_params *p, int d, int h, int w) {
 }
 
 #if DIRECTION != 2
-/* The rows that a work-item gathers: where their first tap lies, also where that is outside, and where in the
- * image. */
+/* The rows of the im2col operand that a work-item gathers: address of their first tap (even outside of the
+ * image), and its coordinates. */
 typedef struct im2col_rows {
     xpu_addr from[PIECES(TILE_M)];
     int d[PIECES(TILE_M)], h[PIECES(TILE_M)], w[PIECES(TILE_M)];
@@ -69,7 +69,7 @@ static inline void open_im2col(const conv_matrix_params *p, const product *z, __
     }
 }
 
-/* What a tap's vectors of the rows are ahead of those of the first. */
+/* Offset of a tap's vectors from those of the first tap. */
 static inline long ahead_of_tap(const conv_matrix_params *p, tap at) {
     const int d = p->tap_step[0] * p->im2col_pitch[1], h = p->tap_step[1] * p->im2col_pitch[2];
     const int w = p->tap_step[2] * p->im2col_pitch[3];
@@ -85,7 +85,7 @@ static inline void load_im2col(const conv_matrix_params *p, __private uint8 *to,
 }
 
 #if DIRECTION == 1
-/* Where w's lines begin that a tap's vector of channels meets. */
+/* Offset of w's rows for a tap's vector of channels. */
 static inline long weights_of_tap(const conv_matrix_params *p, tap at) {
     return BYTES((int)(at.vec * VECTOR_ELEMENTS) * p->dense_pitch +
                  (VOLUME ? (int)at.d * p->dense_tap[0] : 0) + (int)at.h * p->dense_tap[1] +
@@ -94,7 +94,7 @@ static inline long weights_of_tap(const conv_matrix_params *p, tap at) {
 #endif
 
 #if IS_1X1
-/* A step's tap, which all work-items share; what is ahead at it of the im2col operand's rows and of w. */
+/* The tap of a step, uniform for the work-group, and its offsets in the im2col operand and in w. */
 typedef struct walk {
     tap at;
     long ahead, weights;
@@ -123,7 +123,7 @@ static inline void next_step(const conv_matrix_params *p, const product *z, __pr
 #endif
 
 #if DIRECTION == 0
-/* w, whose lines are channels of y and hold all of k, of which `left` vectors are there. */
+/* w for the forward pass: rows are channels of y and contain all of K, of which `left` vectors remain. */
 static inline void open_weights(const conv_matrix_params *p, __private uint *at, uint n0) {
     const uint pitch = (uint)BYTES(p->dense_pitch);
     open_vectors(at, pitch, (int)min(p->columns - n0, (uint)TILE_N), TILE_N, false);
@@ -135,13 +135,14 @@ static inline void load_weights(const conv_matrix_params *p, __private uint8 *to
                                                                                       : ZERO_VECTOR);
 }
 #elif DIRECTION == 1
-/* w, whose lines are channels of y at one tap and hold the channels of x; two neighbors share a place. */
+/* w for the gradient of x: rows are channels of y at one tap and contain the channels of x; two adjacent rows
+ * are interleaved. */
 static inline void open_weights(const conv_matrix_params *p, __private uint *at, uint n0) {
     const uint pitch = (uint)BYTES(p->dense_pitch), last = (p->columns - 1 - n0) / 16 * 2 + IN_EIGHTS(TILE_N);
     UNROLL for (uint i = 0; i < PAIRS_ACROSS(TILE_N); i++)
         at[i] = pair_row(i, TILE_N) * pitch + min(pair_column(TILE_N), last) * (HALF / 2);
 }
-/* k from the tap's element `first` on. */
+/* Loads K from element `first` of the tap on. */
 static inline void load_weights(const conv_matrix_params *p, __private uint8 *to, xpu_addr base,
                                 __private const uint *at, uint first) {
     const xpu_addr of[2] = {base, base + BYTES(p->dense_pitch)};
@@ -152,7 +153,7 @@ static inline void load_weights(const conv_matrix_params *p, __private uint8 *to
     }
 }
 #else
-/* y, whose lines are pixels and hold its channels: k of them from `first` on. */
+/* y for the gradient of w: rows are pixels, K from `first` on, and contain channels. */
 static inline void open_dense(const conv_matrix_params *p, __private uint *at, uint m0) {
     const uint pitch = (uint)BYTES(p->dense_pitch), last = (p->rows - 1 - m0) / 16 * 2 + IN_EIGHTS(TILE_M);
     UNROLL for (uint i = 0; i < PAIRS_ACROSS(TILE_M); i++)
@@ -167,7 +168,7 @@ static inline void load_dense(const conv_matrix_params *p, __private uint8 *to, 
                       number + 1 < p->depth ? of[1] + at[i] : ZERO_VECTOR, TILE_M);
     }
 }
-/* x under those pixels, at the tap and channels of a work-item's columns. */
+/* x at these pixels, for the tap and channels of a work-item's columns. */
 typedef struct column {
     xpu_addr from;
     int d, h, w;
@@ -181,7 +182,8 @@ static inline column column_of(const conv_matrix_params *p, const product *z, ui
                       (long)h * p->im2col_pitch[2] + (long)w * p->im2col_pitch[3];
     return (column){p->im2col + BYTES(vecs) + pair_column(TILE_N) % 2 * (HALF / 2), d, h, w};
 }
-/* Vectors from a pixel's source to that of the next one: beside it, in the next line, plane and image. */
+/* Distances in vectors from a pixel's source to the next one's: in the same row, in the next row, plane and
+ * image. */
 typedef struct ways {
     int pixel, line, plane, image;
 } ways;
@@ -274,7 +276,7 @@ __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_matrix(const conv
 #endif
     open_weights(p, at_b, t.n);
     uint first = begin * VECTORS_K;
-#if IS_1X1 /* beyond the last step that is read again */
+#if IS_1X1 /* past the end the last step is read again */
     walk k = {.at = tap_of(p, &z, first)};
     find_tap(p, &k);
 #define LOAD_BOTH(step)                                                                                      \
