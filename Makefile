@@ -13,7 +13,7 @@ export OPENXPU_DRIVER_PATH ?= $(abspath $(VENV))/lib
 
 .DEFAULT_GOAL := help
 
-help:  ## this list
+help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 $(VENV)/.torch:
@@ -34,42 +34,42 @@ $(VENV)/.tests: $(VENV)/.packages requirements/test.txt
 	tools/system_packages.sh
 	@touch $@
 
-setup: $(VENV)/.packages $(VENV)/.tests  ## make .venv with everything the project needs
+setup: $(VENV)/.packages $(VENV)/.tests  ## create .venv with everything that the project needs
 
-# CMake knows what is out of date; the package is used where it lies, in python/openxpu
+# CMake rebuilds what is out of date; the package is used in place, in python/openxpu
 CONFIGURE = $(BIN)/cmake -S . -B build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
             -DPython_EXECUTABLE=$(abspath $(BIN))/python
 
-package: $(VENV)/.packages  ## build libxpu and the bridge alone, and put openxpu into .venv
+package: $(VENV)/.packages  ## build libxpu and the bridge, and link openxpu into .venv
 	$(CONFIGURE)
 	$(BIN)/cmake --build build
 	$(BIN)/python tools/link_package.py
 
-build: setup  ## build libxpu, the bridge and the C tests, and put openxpu into .venv
+build: setup  ## build libxpu, the bridge and the C tests, and link openxpu into .venv
 	$(CONFIGURE) -DOPENXPU_TESTS=ON
 	$(BIN)/cmake --build build
 	$(BIN)/python tools/link_package.py
 
-run: package  ## run the main job on xpu, its models compiled, and with quantized weights
+run: package  ## run the main job on xpu: eager, compiled, and with quantized weights
 	$(BIN)/python examples/python/main_job.py
 	$(BIN)/python examples/python/compiled.py
 	$(BIN)/python examples/python/low_precision.py
 	$(BIN)/python examples/python/packaged.py
 
-run-distributed: package  ## two processes train a vision transformer, with DDP and with fully_shard
+run-distributed: package  ## train a vision transformer in two processes, with DDP and with fully_shard
 	OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 2 examples/python/distributed.py
 
 check: build  ## after a change: lint what changed, the C tests without kernels, a case of each family (3 minutes)
 	$(BIN)/python tests/legs.py check
 
-# every leg runs, those that fail are listed at the end; `tests/legs.py --list` names them
+# all legs run; failed ones are listed at the end. `tests/legs.py --list` lists the legs
 test: build  ## run the tests (with what it installs and builds some 50 minutes of two cores)
 	$(BIN)/python tests/legs.py test
 
 test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' build, samples in all dtypes, the site
 	$(BIN)/python tests/legs.py all
 
-test-torch:  ## test with another PyTorch and its Triton, in an environment of its own: TORCH=2.14.1
+test-torch:  ## test with another PyTorch and its Triton, in a separate environment: TORCH=2.14.1
 	tests/torch.sh $(TORCH)
 
 test-intel: build  ## compile kernels for Intel GPUs; run the C tests on Intel's GPU driver
@@ -81,19 +81,19 @@ coverage: build  ## lines of src/ and bridge/ that `make test` runs: build/cover
 bench: build  ## measure against PyTorch's CPU device
 	$(BIN)/python bench/run.py
 
-lint: setup  ## formatter, linters and the layer check
+lint: setup  ## run the formatters, linters and checks
 	tools/lint.sh
 
 format: setup  ## format the code
 	tools/lint.sh --fix
 
-# its tools have an environment of their own, and don't import PyTorch
+# the tools have a separate environment and don't import PyTorch
 build/docs/tools/.ready: requirements/docs.txt
 	$(PYTHON) -m venv build/docs/tools
 	build/docs/tools/bin/python -m pip install -q -r requirements/docs.txt
 	@touch $@
 
-docs: build build/docs/tools/.ready  ## all documents, and the reference of C and Python, as a site in build/docs/html
+docs: build build/docs/tools/.ready  ## build the documentation and C and Python reference in build/docs/html
 	$(BIN)/python tools/site.py build/docs/source
 	build/docs/tools/bin/python -m sphinx -q -W --keep-going -n -E -c docs build/docs/source build/docs/html
 	@echo build/docs/html/index.html
@@ -101,7 +101,7 @@ docs: build build/docs/tools/.ready  ## all documents, and the reference of C an
 wheel: setup  ## build a wheel into dist/
 	$(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w dist .
 
-clean:  ## remove what was built
+clean:  ## remove build products
 	rm -rf build dist
 
 .PHONY: help docs setup package build run run-distributed check test test-all test-torch test-intel coverage bench lint format wheel clean

@@ -1,5 +1,5 @@
 # Writes OUT, a C file with `embedded_files[]`: name and text of each of FILES. A file's name is its path from KERNELS,
-# or its last part where it lies elsewhere. The last part alone has to tell files apart, too: arrays are named by it.
+# or its base name if it is elsewhere. Base names must be unique, too, because arrays are named after them.
 set(text "/* generated */\n#include \"core/embedded.h\"\n")
 set(table "")
 foreach(file ${FILES})

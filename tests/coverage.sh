@@ -24,7 +24,7 @@ cd "$tree"
 .venv/bin/cmake --build build
 find build -name '*.gcda' -delete
 status=0
-PYTHONPATH="$tree/python" .venv/bin/python tests/legs.py "${legs[@]}" || status=1 # what failed still counts
+PYTHONPATH="$tree/python" .venv/bin/python tests/legs.py "${legs[@]}" || status=1 # failed tests count, too
 "$tools/bin/gcovr" --root . --filter src/ --filter bridge/ --exclude-throw-branches --gcov-ignore-parse-errors=all \
     --merge-mode-functions=merge-use-line-min --json-summary "$root/build/coverage/summary.json" \
     --txt "$root/build/coverage/summary.txt" --html-details "$root/build/coverage/lines.html" -j 2 build

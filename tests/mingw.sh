@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# libxpu for Windows: compiles with MinGW-w64 without a warning, and its DLL gives what libxpu.so gives. Not run.
-# Exit status 77 where MinGW-w64 can't be had.
+# libxpu for Windows: compiles without warnings with MinGW-w64, and its DLL exports the same functions as libxpu.so.
+# Nothing is run. The exit status is 77 if MinGW-w64 is unavailable.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # pocl.sh [c|ops] [ARGUMENTS]
-# The portability leg: what needs neither subgroups nor fp16 arithmetic passes on Debian's PoCL. c: the C tests; ops: the
-# tests of operators, one in 8 of each one's parameters (OPENXPU_TEST_EVERY), since PoCL takes long to build kernels.
-# If PoCL is not installed, it is for the time of the tests: programs that ask for "the CPU" find it, too. Exit status 77
-# if it can't be.
+# Portability: everything that needs neither subgroups nor fp16 arithmetic passes on Debian's PoCL. c: the C tests;
+# ops: the operator tests, with one in 8 parameters each (OPENXPU_TEST_EVERY), since PoCL takes long to build kernels.
+# If PoCL is not installed, it is installed during the tests only, because programs that ask for the CPU would find it.
+# The exit status is 77 if that fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ ! -e /etc/OpenCL/vendors/pocl.icd ]; then

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # sanitize.sh [PART…] [-- CTEST ARGUMENTS]
-# address: the C tests under AddressSanitizer and UndefinedBehaviorSanitizer, every allocation and OpenCL call made to
-# fail in turn. thread: under ThreadSanitizer, four threads on four streams for a minute; tests that differ from others in
-# kernels alone, which no sanitizer sees, are left out. collectives: groups of collectives that are given up while their
-# ranks are at work, under ThreadSanitizer, too. No part: all.
+# address: the C tests under AddressSanitizer and UndefinedBehaviorSanitizer, with every allocation and OpenCL call made
+# to fail in turn. thread: under ThreadSanitizer, four threads on four streams for a minute; tests that differ only in
+# kernels, which no sanitizer checks, are skipped. collectives: process groups that are abandoned while their ranks are
+# busy, also under ThreadSanitizer. Without a part, all run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH" OPENXPU_DRIVER_PATH=${OPENXPU_DRIVER_PATH:-$PWD/.venv/lib}
@@ -44,7 +44,7 @@ for part in "${parts[@]}"; do
         fi
         cmake --build build --target collective_races
         export TSAN_OPTIONS="suppressions=$PWD/tests/races/torch.supp" TORCH_XCCL_DUMP_ON_TIMEOUT=0
-        for what in "" ends; do # addresses where ThreadSanitizer wants them
+        for what in "" ends; do # ThreadSanitizer needs a fixed address layout
             setarch -R build/bridge/collective_races 15 $what || status=1
         done
         ;;

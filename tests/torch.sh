@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Another PyTorch and its Triton: builds and tests a copy of the tree with an environment of its own.
+# Builds and tests a copy of the tree with another PyTorch and its Triton, in a separate environment.
 #   tests/torch.sh 2.15.0 [TESTS...]
-# A build of PyTorch for processors is taken where there is one; else the one with CUDA, some 5 GB.
+# Uses the CPU build of PyTorch if there is one, else the CUDA build, of about 5 GB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$1
@@ -11,7 +11,7 @@ tests=("$@")
   tests/ops/test_{reduce,norm,sort,nested,sparse}.py)
 place=build/torch-$version
 mkdir -p "$place"
-# what is built lies beside its sources, so the sources are copied: with their times, for what is up to date
+# build products are next to the sources, so the sources are copied, with their times to keep what is up to date
 tar --exclude=./build --exclude=./dist --exclude=./.venv --exclude=./.git --exclude='*.so*' \
   --exclude=./python/openxpu/_build.py -cf - . | tar -xf - -C "$place"
 cd "$place"
@@ -28,5 +28,5 @@ fi
 make build "TORCH=$version"
 export OPENXPU_DRIVER_PATH=$PWD/.venv/lib
 .venv/bin/python -c 'import torch, triton; print("PyTorch", torch.__version__, "Triton", triton.__version__)'
-# with xpu as the accelerator in builds with CUDA too
+# with xpu as the accelerator, also in CUDA builds
 OMP_WAIT_POLICY=passive .venv/bin/openxpu run -m pytest -q -n 2 --timeout 600 "${tests[@]}"

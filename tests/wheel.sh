@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The wheel: holds all that it needs, is no larger than 5 MB, and works where nothing else of the project is.
+# The wheel: it is complete, has at most 5 MB, and works without the rest of the project.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rm -rf dist
@@ -12,7 +12,7 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 .venv/bin/python -m pip install -q --no-deps --target "$place/site" "$wheel"
 cd "$place"
-# -S -s: not the tree that .venv is linked to; its own packages come after the wheel's
+# -S -s: ignore the tree that .venv is linked to; its packages come after the wheel's
 packages=$("$OLDPWD/.venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 PYTHONPATH="$place/site:$packages" OPENXPU_DRIVER_PATH="$OLDPWD/.venv/lib" "$OLDPWD/.venv/bin/python" -S -s -c "
 import torch, openxpu

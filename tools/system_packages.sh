@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The one thing that the tests need and pip doesn't have: cmocka, a test framework for C.
+# Installs cmocka, the C test framework: the only dependency of the tests that pip does not provide.
 set -euo pipefail
 printf '#include <stdarg.h>\n#include <stddef.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <cmocka.h>\n' | cc -E -xc - > /dev/null 2>&1 && exit 0
 as_root=

@@ -7,7 +7,7 @@ cmake=$1 build=$2 source=$3 cc=$4 flags=${5-}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "$cmake" --install "$build" --prefix "$folder/first" --component libxpu > "$folder/log" || { cat "$folder/log"; exit 1; }
-mv "$folder/first" "$folder/moved"  # wherever it lies
+mv "$folder/first" "$folder/moved"  # the installation is relocatable
 PKG_CONFIG_PATH=$(dirname "$(find "$folder/moved" -name xpu.pc)")
 export PKG_CONFIG_PATH
 test "$(pkg-config --modversion xpu)"
@@ -20,7 +20,7 @@ done
 ./axpy_gemm
 if ./package axpy_gemm.c 2> said; then exit 1; fi
 grep 'package: these .* bytes are not a package' said
-# by the formula, to four places
+# by the formula, to four decimals
 cat > expected << 'END'
   0.0321  0.0871  0.2369  0.6439
   0.2500  0.2500  0.2500  0.2500
@@ -28,7 +28,7 @@ cat > expected << 'END'
 END
 ./softmax | tee printed
 cmp printed expected
-# Every public header stands alone, in C and, where there is a compiler, in C++.
+# Every public header compiles on its own, in C and, if there is a compiler, in C++.
 include=$(pkg-config --variable=includedir xpu)
 test -f "$include/xpu/xpu.h"
 for header in $(cd "$include" && find xpu -name '*.h'); do

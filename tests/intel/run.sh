@@ -49,7 +49,7 @@ driver() {
     version=$(ls "$libraries"/libocloc.so* "$libraries"/intel-opencl/libigdrcl.so 2> /dev/null | head -n 1)
     cc -O2 -shared -fPIC -o "$work/nogpu.so" "$here/nogpu.c" || return 1
     mkdir -p "$work/lib" "$work/icd"
-    # the library that the test is linked with: it lies in build/, or in the package when the bridge is built
+    # the library that the test is linked with is in build/, or in the package if the bridge is built
     cp -L "$(ldd "$root/build/tests/c/test_api" | awk '/libxpu.so/ {print $3}')" "$work/lib" || return 1
     cp -L "$(ldconfig -p | awk '/libcmocka.so.0/ {print $NF; exit}')" "$work/lib/libcmocka.so.0" || return 1
     echo "$libraries/intel-opencl/libigdrcl.so" > "$work/icd/intel.icd"

@@ -39,7 +39,7 @@ fi
 clang $cflags -fsanitize=fuzzer,address,undefined tests/tile/fuzz.c src/tile/*.c src/core/*.c \
     src/runtime/image.c build/embedded_kernels.c -lpthread -lm -o $work/fuzzer
 
-# the words of the language: operations, their attributes and types from the corpus
+# dictionary: operations, attributes and types from the corpus
 tar -xJf tests/tile/data/ttir.tar.xz -C $work
 [ ! -f tests/tile/data/fuzz.tar.xz ] || tar -xJf tests/tile/data/fuzz.tar.xz -C $work/grown --strip-components=1
 {
@@ -55,7 +55,7 @@ find $work/ttir -name '*.ttir' -size -12k -exec cp -t $work/seeds {} +
 if [ "${1:-}" = keep ]; then
     rm -rf $work/fuzz && mkdir $work/fuzz # the folder's name in the archive
     $work/fuzzer -merge=1 -max_len=12288 -timeout=1200 $work/fuzz $work/grown $work/seeds 2>&1 | tail -n 3
-    for seed in $work/seeds/*; do # those are in the tests as they are
+    for seed in $work/seeds/*; do # these are already in the tests
         rm -f "$work/fuzz/$(sha1sum < "$seed" | cut -d ' ' -f 1)"
     done
     tar -C $work --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -c fuzz | xz -9e > tests/tile/data/fuzz.tar.xz
