@@ -304,12 +304,15 @@ void pointwise_add_types(text *t, xpu_dtype compute, const char *formula) {
                      : "typedef float2 T2;\n#define K(x) x##f\n");
     if (class == DTYPE_CLASS_FLOAT && dtype_is_narrow(compute)) text_add(t, "#define COMPUTE_HALF 1\n");
     if (compute == XPU_BFLOAT16) text_add(t, "#define COMPUTE_BF16 1\n");
+    const bool moves = strstr(formula, "sg_") != NULL, bessel = strstr(formula, "sb_") != NULL;
+    const bool special = moves || strstr(formula, "sf_");
+    if (wide && (special || bessel || strstr(formula, "m_erf") || strstr(formula, "m_gelu")))
+        text_add(t, "#include \"pointwise/erf_double.h\"\n");
     text_add(t, "#include \"pointwise/pointwise.h\"\n#include \"pointwise/pointwise_math.cl\"\n");
     if (class == DTYPE_CLASS_COMPLEX) text_add(t, "#include \"pointwise/pointwise_complex.cl\"\n");
-    const bool moves = strstr(formula, "sg_") != NULL;
-    if (moves || strstr(formula, "sf_")) text_add(t, "#include \"pointwise/pointwise_special.cl\"\n");
+    if (special) text_add(t, "#include \"pointwise/pointwise_special.cl\"\n");
     if (moves) text_add(t, "#include \"pointwise/pointwise_sample.cl\"\n");
-    if (strstr(formula, "sb_")) text_add(t, "#include \"pointwise/pointwise_bessel.cl\"\n");
+    if (bessel) text_add(t, "#include \"pointwise/pointwise_bessel.cl\"\n");
     if (strstr(formula, "sp_")) text_add(t, "#include \"pointwise/pointwise_polynomial.cl\"\n");
     if (strstr(formula, "sq_")) text_add(t, "#include \"pointwise/pointwise_quantize.cl\"\n");
 }

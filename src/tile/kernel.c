@@ -221,7 +221,9 @@ static void add_library(emitter *e, buffer *out) {
 static void add_special(const emitter *e, text *out) {
     static const char gamma[] = "#include \"pointwise/pointwise_special.cl\"\n";
     static const char bessel[] = "#include \"pointwise/pointwise_bessel.cl\"\n";
+    static const char error_functions[] = "#include \"pointwise/erf_double.h\"\n";
     buffer files = {0};
+    if (e->special_wide) add_with_files(e->t, &files, error_functions, sizeof error_functions - 1);
     if (e->special & SPECIAL_GAMMA) add_with_files(e->t, &files, gamma, sizeof gamma - 1);
     if (e->special & SPECIAL_BESSEL) add_with_files(e->t, &files, bessel, sizeof bessel - 1);
     if (e->t->target.has_fp64) text_add(out, "#define XPU_HAS_FP64 1\n");

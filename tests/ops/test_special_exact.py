@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import mpmath
 import pytest
@@ -57,10 +58,30 @@ ZEROS = {
 ORDERS = (1, 2, 3, 4, 7, 12, 20)
 
 
+# the same, in ulp of float64
+DOUBLE_FUNCTIONS = {
+    "erf": (mpmath.erf, [*line(-6.2, 6.2, 200), 1e-300, 1e-8, 31 / 64, 5.9375], 0.51),
+    "erfc": (mpmath.erfc, [*line(-6.2, 27, 300), 1e-300, 5.0, -40.0, 31 / 64], 0.51),
+    "erfinv": (mpmath.erfinv, [*line(-1, 1, 300), 1e-300, 1e-3, 9e-4, 0.5, 1 - 2**-53], 0.51),
+    "ndtri": (
+        lambda p: mpmath.sqrt(2) * mpmath.erfinv(2 * p - 1),
+        [*line(0, 1, 200), 1e-9, 1e-17, 1e-40],
+        0.51,
+    ),
+    "log_ndtr": (lambda x: mpmath.log(mpmath.ncdf(x)), line(-40, 9, 100), 1.5),
+    "spherical_bessel_j0": (
+        lambda x: mpmath.sin(x) / x,
+        [*line(-30, 30, 200), 1e-9, 0.124, 0.126, 1e3, 2e4, 1e6, 1048575.3],
+        0.6,
+    ),
+    "gelu": (lambda x: x * mpmath.ncdf(x), line(-38, 9, 200), 1.5),
+}
+
+
 def neighbors(zero: Point, dtype: torch.dtype) -> list[float]:
     """The numbers of the dtype next to a zero, and some further off."""
     at = torch.tensor(float(zero), dtype=dtype)
-    bits = at.view(torch.int16 if dtype.itemsize == 2 else torch.int32)
+    bits = at.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize])
     far = 30 if dtype.itemsize == 2 else 999
     steps = torch.tensor([-far, -17, -3, -2, -1, 0, 1, 2, 3, 17, far], dtype=bits.dtype)
     return (bits + steps).view(dtype).tolist()
@@ -92,6 +113,44 @@ def error(name: str, dtype: torch.dtype) -> float:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_floats(name: str) -> None:
     assert error(name, torch.float32) <= FUNCTIONS[name][2]
+
+
+@pytest.mark.skipif(not torch.xpu.get_device_properties().has_fp64, reason="needs fp64")
+@pytest.mark.parametrize("name", DOUBLE_FUNCTIONS)
+def test_doubles(name: str) -> None:
+    exact, points, bound = DOUBLE_FUNCTIONS[name]
+    near = [x for zero in ZEROS.get(name, []) for x in neighbors(zero, torch.float64)]
+    function = torch.nn.functional.gelu if name == "gelu" else getattr(special, name)
+    x = torch.tensor(points + near, dtype=torch.float64)
+    assert worst(function(x.to("xpu")).cpu(), exact, x.tolist()) <= bound
+
+
+@pytest.mark.skipif(not torch.xpu.get_device_properties().has_fp64, reason="needs fp64")
+def test_quantiles_of_tiny_probabilities() -> None:
+    """In ulp of the quantile: the logarithm of the probability changes by about |x| per unit of x."""
+    p = torch.tensor([1e-15, 3e-23, 1e-24, 1e-60, 1e-150, 2e-300], dtype=torch.float64)
+    for x, probability in zip(special.ndtri(p.to("xpu")).tolist(), p.tolist(), strict=True):
+        with mpmath.workdps(40):
+            off = mpmath.log(mpmath.ncdf(x) / mpmath.mpf(probability)) / (abs(x) + 1 / abs(x))
+            assert abs(off) <= 0.52 * mpmath.ldexp(2**-53, mpmath.frexp(abs(x))[1])
+
+
+@pytest.mark.skipif(not torch.xpu.get_device_properties().has_fp64, reason="needs fp64")
+def test_doubles_at_the_ends() -> None:
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([0.0, -0.0, inf, -inf, nan, 1.0, -1.0, 1.5, 28.0, -28.0, 5e-324], dtype=torch.float64)
+    for function in (special.erf, special.erfc, special.erfinv, special.ndtri, special.spherical_bessel_j0):
+        ours, expected = function(x.to("xpu")).cpu(), function(x)
+        torch.testing.assert_close(ours, expected, equal_nan=True, rtol=1e-15, atol=0)
+        assert torch.equal(ours.signbit()[:2], expected.signbit()[:2])
+
+
+def test_tables_of_erf_are_those_of_their_program() -> None:
+    root = Path(__file__).parents[2]
+    written = subprocess.run(
+        [sys.executable, root / "tools/erf_tables.py"], capture_output=True, check=True, text=True
+    )
+    assert written.stdout == (root / "src/kernels/pointwise/erf_tables.h").read_text()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -681,9 +681,50 @@ static inline R sb_y1(R x) {
     AT_ZERO(x, -(R)INFINITY);
     return x <= K(8.0) ? b_y1_near(x) : b_far(x, 1, true);
 }
+#ifdef R_IS_DOUBLE
+/* sin(x)/x for |x| < 2^20: x less n pi/2 in double-word precision, with pi/2 as a sum of four numbers, of
+ * which the products of the first three by n are exact. */
+static inline double b_sin_quotient(double x) {
+    const double n = rint(x * 0.63661977236758134308);
+    const double a = fma(n, -1.5707963267341256, x);
+    twice r = double_word_add(make_double_word(a, 0.0), make_double_word(n * -6.077100506303966e-11, 0.0));
+    r = double_word_add(r, make_double_word(n * -2.0222662487111665e-21, n * -8.478427660368900e-32));
+    const double z = r.hi * r.hi;
+    twice s;
+    if ((int)n & 1) { /* cos(r) */
+        double c = -1.0 / 6402373705728000.0;
+        c = fma(c, z, 1.0 / 20922789888000.0);
+        c = fma(c, z, -1.0 / 87178291200.0);
+        c = fma(c, z, 1.0 / 479001600.0);
+        c = fma(c, z, -1.0 / 3628800.0);
+        c = fma(c, z, 1.0 / 40320.0);
+        c = fma(c, z, -1.0 / 720.0);
+        c = fma(c, z, 1.0 / 24.0);
+        const double rest = fma(r.hi, r.hi, -z); /* of the square */
+        s = double_word_add(make_double_word(1.0, 0.0),
+                            make_double_word(-0.5 * z, fma(z * z, c, fma(-0.5, rest, -r.hi * r.lo))));
+    } else {
+        double c = 1.0 / 355687428096000.0;
+        c = fma(c, z, -1.0 / 1307674368000.0);
+        c = fma(c, z, 1.0 / 6227020800.0);
+        c = fma(c, z, -1.0 / 39916800.0);
+        c = fma(c, z, 1.0 / 362880.0);
+        c = fma(c, z, -1.0 / 5040.0);
+        c = fma(c, z, 1.0 / 120.0);
+        c = fma(c, z, -1.0 / 6.0);
+        s = double_word_add(make_double_word(r.hi, r.lo), make_double_word(r.hi * z * c, -0.5 * z * r.lo));
+    }
+    const double q = s.hi / x;
+    const double value = q + (fma(-q, x, s.hi) + s.lo) / x;
+    return (int)n & 2 ? -value : value;
+}
+#endif
 static inline R sb_spherical_j0(R x) {
     WIDE v = x, u = v * v;
     if (isinf(x)) return K(0.0);
+#ifdef R_IS_DOUBLE
+    if (fabs(x) >= 0.125 && fabs(x) < 1048576.0) return b_sin_quotient(x);
+#endif
     return (R)(fabs(v) < KW(0.125)
                    ? KW(1.0) + u * (KW(-1.0) / KW(6.0) +
                                     u * (KW(1.0) / KW(120.0) - u / KW(5040.0) * (KW(1.0) - u / KW(72.0))))
@@ -781,6 +822,14 @@ static inline WIDE b_erfcx(WIDE x) {
 static inline R sb_erfcx(R x) { return (R)b_erfcx(x); }
 static inline R sb_log_ndtr(R x) {
     WIDE z = (WIDE)x * KW(0.70710678118654752440);
+#ifdef R_IS_DOUBLE
+    if (x >= -1.0) {
+        const twice u =
+            double_word_mul_scalar(make_double_word(0.7071067811865476, -4.833646656726457e-17), fabs(x));
+        const double v = 0.5 * erfc_double(u.hi, u.lo);
+        return x < 0.0 ? log(v) : log1p(-v);
+    }
+#endif
     return (R)(x < K(-1.0) ? log(b_erfcx(-z) * KW(0.5)) - (WIDE)x * (WIDE)x * KW(0.5)
                            : log1p(erfc(z) * KW(-0.5)));
 }
@@ -788,6 +837,12 @@ static inline R sb_log_ndtr(R x) {
 static inline R sb_ndtri(R p) {
     if (!(p > K(0.0) && p < K(1.0))) return p == K(0.0) ? -(R)INFINITY : p == K(1.0) ? (R)INFINITY : (R)NAN;
     WIDE tail = p < K(0.5) ? (WIDE)p : KW(1.0) - (WIDE)p;
-    WIDE z = w_erf_inverse(KW(1.0) - (tail + tail), tail + tail) * KW(1.41421356237309504880);
+#ifdef R_IS_DOUBLE
+    const twice y = double_word_mul(w_erf_inverse(1.0 - (tail + tail), tail + tail),
+                                    make_double_word(1.4142135623730951, -9.667293313452913e-17));
+    const R z = y.hi + y.lo;
+#else
+    const WIDE z = w_erf_inverse(KW(1.0) - (tail + tail), tail + tail) * KW(1.41421356237309504880);
+#endif
     return (R)(p < K(0.5) ? -z : z);
 }

@@ -17,7 +17,13 @@ static inline R m_max(R a, R b) { return a > b || a != a ? a : b; }
 static inline R m_min(R a, R b) { return a < b || a != a ? a : b; }
 static inline R m_clamp(R a, R low, R high) { return m_min(m_max(a, low), high); }
 
-#if defined(R_IS_DOUBLE)
+#if defined(ERF_DOUBLE)
+static inline R m_erf(R x) { return erf_double(x); }
+static inline R m_normal_cdf(R x) { /* -x/sqrt(2) as a double-word number, without cancellation */
+    const twice z = double_word_mul_scalar(make_double_word(-0.7071067811865476, 4.833646656726457e-17), x);
+    return 0.5 * erfc_double(z.hi, z.lo);
+}
+#elif defined(R_IS_DOUBLE) /* not called */
 static inline R m_erf(R x) { return erf(x); }
 #elif defined(COMPUTE_HALF)
 /* Absolute error 7e-7: a rational function without exp, for results that are rounded to half precision. */
@@ -42,9 +48,12 @@ static inline R m_erf(R x) { return erf_float(x); }
 #endif
 
 static inline R m_sigmoid(R x) { return K(1.0) / (K(1.0) + exp(-x)); }
-static inline R m_gelu(R x) { return x * K(0.5) * (K(1.0) + m_erf(x * K(0.70710678118654752440))); }
+#ifndef ERF_DOUBLE
+static inline R m_normal_cdf(R x) { return K(0.5) * (K(1.0) + m_erf(x * K(0.70710678118654752440))); }
+#endif
+static inline R m_gelu(R x) { return x * m_normal_cdf(x); }
 static inline R m_gelu_grad(R g, R x) {
-    R cdf = K(0.5) * (K(1.0) + m_erf(x * K(0.70710678118654752440)));
+    R cdf = m_normal_cdf(x);
     R pdf = exp(K(-0.5) * x * x) * K(0.39894228040143267794);
     return g * (cdf + x * pdf);
 }

@@ -9,11 +9,20 @@
 #define TINY 1e-30f
 #endif
 
+#ifdef R_IS_DOUBLE
+static inline R sf_erfc(R x) { return erfc_double(x, 0.0); }
+#else
 static inline R sf_erfc(R x) { return (R)erfc((WIDE)x); }
+#endif
 static inline R sf_erfinv(R x) {
     WIDE t = fabs(x);
     if (!(t < KW(1.0))) return t == KW(1.0) ? copysign((R)INFINITY, x) : (R)NAN;
+#ifdef R_IS_DOUBLE
+    const twice y = w_erf_inverse(t, 1.0 - t);
+    return copysign(y.hi + y.lo, x);
+#else
     return copysign((R)w_erf_inverse(t, KW(1.0) - t), x);
+#endif
 }
 
 #ifndef WIDE_IS_DOUBLE

@@ -39,17 +39,8 @@ static inline WIDE w_exp_square(WIDE x) {
 #endif
 }
 
-/* Inverse error function: y > 0 with erf(y) = t and erfc(y) = q; both are given, one of them exactly. Initial
- * value from polynomials in w = -log(1 - t²), accurate to 2.5e-8, then Halley steps if a more accurate erf is
- * available. */
-static inline WIDE w_erf_inverse(WIDE t, WIDE q) {
-    if (t < KW(1e-3)) { /* Taylor series: keeps the relative precision of t */
-        WIDE square = t * t;
-        return t * fma(square,
-                       fma(square, fma(square, KW(0.08076225645), KW(0.12755617666)), KW(0.23201366653464)),
-                       KW(0.88622692545275801365));
-    }
-    const float w = -log((float)(q * (KW(1.0) + t)));
+/* Inverse error function by polynomials in w = -log(1 - t²), with a relative error of 2.5e-8 up to 10. */
+static inline float f_erf_inverse(float t, float w) {
     float p, v = w - 2.5f;
     p = -8.931925970244222e-09f;
     p = fma(p, v, 2.3335967195708108e-08f);
@@ -72,14 +63,36 @@ static inline WIDE w_erf_inverse(WIDE t, WIDE q) {
     far = fma(far, u, 0.08023414505964933f);
     far = fma(far, u, -0.198197054135367f);
     far = fma(far, u, 0.9599458906741438f);
-    WIDE y = w <= 5.0f ? (float)t * p : root * far;
-#ifdef WIDE_IS_DOUBLE
-    for (int step = 0; step < TERMS(2, 1); step++) {
-        WIDE error = t < KW(0.5) ? erf(y) - t : q - erfc(y);
-        error *= KW(0.88622692545275801365) * exp(y * y); /* over the derivative */
-        y -= error / (KW(1.0) + y * error);
+    return w <= 5.0f ? t * p : root * far;
+}
+
+/* y > 0 with erf(y) = t and erfc(y) = q; both are given, one of them exactly. */
+#ifdef ERF_DOUBLE
+static inline twice w_erf_inverse(double t, double q) {
+    if (t < 1e-3) { /* Taylor series: keeps the relative precision of t */
+        twice y = double_word_exact_product(t, 0.886226925452758);
+        const double square = t * t;
+        const double rest = fma(square, fma(square, 0.08076225645, 0.12755617666), 0.23201366653464);
+        y.lo += t * fma(square, rest, -3.8332932499128993e-17);
+        return y;
     }
+    return erf_inverse_double(t, q, f_erf_inverse((float)t, (float)-log(q * (1.0 + t))));
+}
+#elif !defined(R_IS_DOUBLE)
+static inline WIDE w_erf_inverse(WIDE t, WIDE q) {
+    if (t < KW(1e-3)) {
+        WIDE square = t * t;
+        return t * fma(square,
+                       fma(square, fma(square, KW(0.08076225645), KW(0.12755617666)), KW(0.23201366653464)),
+                       KW(0.88622692545275801365));
+    }
+    WIDE y = f_erf_inverse((float)t, -log((float)(q * (KW(1.0) + t))));
+#ifdef WIDE_IS_DOUBLE /* a Halley step */
+    WIDE error = t < KW(0.5) ? erf(y) - t : q - erfc(y);
+    error *= KW(0.88622692545275801365) * exp(y * y); /* over the derivative */
+    y -= error / (KW(1.0) + y * error);
 #endif
     return y;
 }
+#endif
 #endif
