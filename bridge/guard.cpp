@@ -61,7 +61,7 @@ c10::Stream pool_stream(c10::Device device, int priority) {
     static std::set<xpu_stream *> known;
     std::unique_lock guard(lock);
     const bool is_new = known.insert(stream).second;
-    guard.unlock(); // what is told takes Python's
+    guard.unlock(); // the callback takes Python's lock
     if (is_new && traced()) tell(&Trace::trace_gpu_stream_creation, queue_of(stream));
     return wrap(stream);
 }

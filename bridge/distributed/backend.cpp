@@ -483,13 +483,13 @@ WorkPtr CollectiveBackend::run(const Collective &collective, const TensorLists &
         if (is_read_at_once(collective, *transfer.device)) {
             try {
                 there->synchronize();
-            } catch (const c10::Error &) { // what was given is at fault
+            } catch (const c10::Error &) { // the input copies failed
                 if (!collective.is_between_two) throw;
                 transfer.said.ready = [failure = std::current_exception()] {
                     std::rethrow_exception(failure);
                 }; // so that the partner hears of it
             }
-        } else { // who calls goes on
+        } else { // the caller continues
             transfer.said.ready = [there] { there->synchronize(); };
             for (const auto *all : {&read, &written})
                 for (const auto &tensor : *all) tensor.record_stream(*transfer.copying);
@@ -582,9 +582,10 @@ WorkPtr CollectiveBackend::record(const Collective &collective, c10::Device wher
     const auto self = c10::intrusive_ptr<CollectiveBackend>::reclaim_copy(this);
     Replayed call{collective.type == OpType::SEND, [=] {
                       if (replayed.type != OpType::SEND) return self->run(replayed, from, to, issue);
-                      // It goes off while the graph goes on, whose memory is written again.
+                      // The send runs while the graph continues and overwrites the tensor, so it needs a
+                      // copy.
                       auto work = self->run(replayed, {{from[0][0].clone()}}, to, issue);
-                      work->isCompleted(); // has a thread of its own wait for it
+                      work->isCompleted(); // starts a thread that waits for it
                       return work;
                   }};
     auto work = c10::make_intrusive<RecordedWork>(rank_, collective, written);

@@ -43,7 +43,7 @@ struct Return {
     at::Tensor to, from;
 };
 
-// Which ranks get a rank's results then, and what comes of each.
+// Which ranks receive this rank's results then, and where those of the others go.
 struct Passing {
     std::vector<bool> to = {};
     TensorLists gathered = {};
@@ -158,7 +158,7 @@ class CollectiveBackend final : public c10d::Backend {
     const pid_t process_; // a forked child has neither the transport's threads nor its own store connection
     // TORCH_XCCL_NAN_CHECK, TORCH_NCCL_NAN_CHECK: inputs with NaN are refused on all ranks.
     const bool refuses_nan_;
-    const bool takes_cpu_; // tensors of the CPU, too: MPI's transport is no backend by itself
+    const bool takes_cpu_; // also CPU tensors, because MPI's transport is not a registered backend
     const std::shared_ptr<SharedMemory> memory_; // null: everything uses the transport
     std::mutex lock_;                            // guards what follows
     std::map<c10::DeviceIndex, c10::Stream> copying_;

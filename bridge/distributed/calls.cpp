@@ -297,7 +297,7 @@ WorkPtr CollectiveBackend::pass_between(const Tensors &tensors, bool sends, int 
     what.to = sends ? other : nobody;
     what.from = sends ? nobody : other;
     what.tag = tag;
-    const std::lock_guard guard(numbering_); // held so that they begin in the order of their numbers
+    const std::lock_guard guard(numbering_); // held so that operations start in the order of their numbers
     if (other == anyone) from_anyone_.insert(tag);
     what.is_late = !sends && from_anyone_.count(tag);
     if (!what.is_late) what.number = (sends ? sent_ : received_)[{other, tag}]++;
@@ -743,7 +743,7 @@ WorkPtr CollectiveBackend::recvAnysource(Tensors &tensors, int tag) {
                });
 }
 
-// What was given to the current stream before is done before it. Each rank hears from every other one.
+// Earlier work of the current stream completes first. Every rank exchanges a message with every other one.
 WorkPtr CollectiveBackend::barrier(const c10d::BarrierOptions &options) {
     const Collective collective{.type = OpType::BARRIER,
                                 .title = "xccl:barrier",

@@ -403,8 +403,7 @@ bool ExchangeWork::finish_messages(std::chrono::milliseconds timeout, bool alone
     const auto differs = mismatch_text(timeout);
     if (!differs.empty()) throw std::runtime_error(differs);
     if (is_aborted_) return false;
-    // Before the transport is waited for: others ask it for what is theirs when they have received_header
-    // this rank.
+    // Before waiting for the transport, because ranks that have this rank's header request their data.
     const auto has_mailed = [this] {
         return std::none_of(must_post_.begin(), must_post_.end(), [](char is) { return is; });
     };

@@ -164,7 +164,7 @@ class ExchangeWork final : public c10d::Work {
     bool end_messages(std::chrono::milliseconds timeout);
     // Processes all bytes of an index. False if aborted.
     bool arrive(size_t index, std::chrono::milliseconds timeout, bool alone);
-    // What has been done with the stream when it has come to that byte of that index.
+    // Has the stream got past that byte of that index?
     static bool is_past(const Stream &stream, const Tensors &list, size_t index, size_t bytes);
     // Copies to and from rings as far as possible. False if nothing could be copied.
     bool push(int other, Stream &stream, const Tensors &list, bool is_made);

@@ -135,7 +135,8 @@ CollectiveWork::CollectiveWork(const c10::intrusive_ptr<CollectiveBackend> &back
                                                        std::move(devices));
 }
 
-// Who fails it meanwhile either finds its entry, and what it follows, or is found to have failed it.
+// A thread that fails the work meanwhile either finds its recording, or set_recording finds that it has
+// failed.
 void CollectiveWork::set_recording(std::shared_ptr<Recording> recording) {
     {
         const std::lock_guard guard(following_);

@@ -85,7 +85,7 @@ bool mask_spreads(sdp::sdp_params const &p, bool debug) {
     return fits;
 }
 
-// Kernels divide by numbers of heads and elements; products of empty matrices are right by themselves.
+// Kernels divide by the numbers of heads and elements; PyTorch's composed version handles empty tensors.
 bool has_no_empty_tensor(sdp::sdp_params const &p, bool debug) {
     for (const auto *const tensor : {&p.query, &p.key, &p.value})
         for (const auto &size : tensor->sym_sizes())
@@ -194,8 +194,8 @@ void reserve_random(c10::DeviceIndex device, xpu_attention &args) {
                                      &args.offset));
 }
 
-// The random numbers in (0, 1] of dropout for a tensor of this shape; an element is kept if its number is
-// above `dropout`.
+// Dropout's random numbers in (0, 1] for a tensor of this shape. Elements with numbers above `dropout` are
+// kept.
 Tensor &fill_dropout_random(Tensor &numbers, uint64_t seed, uint64_t offset) {
     auto generator = at::globalContext().defaultGenerator(numbers.device()).clone();
     generator.set_current_seed(seed);

@@ -75,7 +75,7 @@ Tensor windows_of(const Tensor &self, const Windows &w) {
     return self.dim() == 3 ? result.squeeze(0) : result;
 }
 
-// The sum of all windows in their places.
+// col2im: adds up all windows at their positions.
 Tensor image_of(const Tensor &self, IntArrayRef size, const Windows &w) {
     col2im_shape_check(self, Tensor(), size[0], size[1], w.kernel[0], w.kernel[1], w.dilation[0],
                        w.dilation[1], w.padding[0], w.padding[1], w.stride[0], w.stride[1]);
@@ -83,7 +83,7 @@ Tensor image_of(const Tensor &self, IntArrayRef size, const Windows &w) {
     const int64_t rows = w.count(0, size[0]), columns = w.count(1, size[1]);
     const int64_t channels = input.size(1) / (w.kernel[0] * w.kernel[1]);
     const auto parts = input.reshape({input.size(0), channels, w.kernel[0], w.kernel[1], rows, columns});
-    // halves are added as float32
+    // half precision is accumulated in float32
     const auto padded =
         at::zeros({input.size(0), channels, size[0] + 2 * w.padding[0], size[1] + 2 * w.padding[1]},
                   self.options().dtype(at::toOpMathType(self.scalar_type())));
@@ -173,7 +173,7 @@ Tensor unfold_backward_xpu(const Tensor &grad, IntArrayRef input_sizes, int64_t 
                            int64_t step) {
     const auto type = grad.scalar_type();
     dim = at::maybe_wrap_dim(dim, static_cast<int64_t>(input_sizes.size()));
-    const bool apart = step >= size; // no element is in two windows, else halves are added as float32
+    const bool apart = step >= size; // windows don't overlap; else half precision is accumulated in float32
     const auto result = at::zeros(input_sizes, grad.options().dtype(apart ? type : at::toOpMathType(type)));
     if (grad.numel() == 0) return result.to(type);
     if (input_sizes.empty()) return result.add_(grad.sum()).to(type);
@@ -253,11 +253,11 @@ std::tuple<Tensor, Tensor> _unique_xpu(const Tensor &self, bool sorted, bool ret
 
 namespace {
 
-// Norms in fp32 for halves, as PyTorch keeps them for the gradient.
+// Norms of half-precision tensors are in fp32, as PyTorch keeps them for the gradient.
 Tensor wide(const Tensor &t) {
     return t.scalar_type() == kHalf || t.scalar_type() == kBFloat16 ? t.to(kFloat) : t;
 }
-// v's elements by lines of `dim`, and those as g has them.
+// The sum over all dimensions but `dim`, in g's shape.
 Tensor sum_except(const Tensor &t, int64_t dim) {
     DimVector others;
     for (int64_t d = 0; d < t.dim(); d++)

@@ -28,7 +28,7 @@ constexpr int64_t MULTIPLIED_ROWS =
 // Both matrices with the batch dimensions of both, as one.
 struct Pair {
     Tensor x1, x2;                // [batch, rows, columns], contiguous
-    std::vector<int64_t> batches; // as they were
+    std::vector<int64_t> batches; // before flattening
 };
 Pair pair_of(const Tensor &x1, const Tensor &x2) {
     Pair pair;

@@ -119,7 +119,7 @@ void check_learnt(const Tensor &grad, const Tensor &self, const Tensor &scale, c
     TORCH_CHECK(quant_min <= 0 && quant_max >= 0, "Expecting `quant_min` <= 0 and `quant_max` >= 0");
 }
 
-// Takes what was seen into what is known, where the observer is on.
+// Updates the running minimum and maximum where the observer is on.
 void observe(const Tensor &known, const Tensor &seen, const Tensor &on, double rate) {
     auto iter = TensorIteratorConfig()
                     .check_all_same_dtype(false)
@@ -177,7 +177,7 @@ Gradients fake_quantize_learnable_per_tensor_affine_backward_xpu(const Tensor &g
                                                                  int64_t quant_max, double grad_factor) {
     check_learnt(grad, self, scale, zero_point, quant_min, quant_max);
     if (self.numel() == 0) return {self, scale, zero_point};
-    // The integer nearest to the zero point, halves upwards.
+    // The integer nearest to the zero point; ties go up.
     const Tensor zero = one_of("zero_point", zero_point).add(0.5).clamp_(quant_min, quant_max).trunc_();
     const auto [of_self, of_scale, of_zero] =
         gradients(grad, self, one_of("scale", scale), zero, quant_min, quant_max, grad_factor);

@@ -125,11 +125,10 @@ void check(const Tensor &x, const Layers &all, bool gated, const std::optional<T
                 gated ? " weights; a gated layer needs 2" : " weights are too many");
     TORCH_CHECK(x.dim() == 2, "fused_linear: expected x to have 2 dimensions, got ", x.dim());
     const bool quantized = all.is_stored();
-    TORCH_CHECK(all.scale.size() == (quantized ? count : 0) &&
-                    all.zero.size() == (all.is_int4() ? count : 0) &&
-                    (all.bias.empty() || all.bias.size() == count),
-                "fused_linear: the number of scales, zero points or biases doesn't match ", count,
-                " weights");
+    TORCH_CHECK(
+        all.scale.size() == (quantized ? count : 0) && all.zero.size() == (all.is_int4() ? count : 0) &&
+            (all.bias.empty() || all.bias.size() == count),
+        "fused_linear: the number of scales, zero points or biases doesn't match ", count, " weights");
     TORCH_CHECK(!gated || (all.bias.empty() && !residual),
                 "fused_linear: a gated layer can't have biases or a residual");
     const auto is_here = [&](const Tensor &t) {
@@ -430,7 +429,7 @@ Tensor int8_linear(const Tensor &a, const Tensor &w, const Tensor &row_scale, co
         TORCH_CHECK(t->device() == a.device(), "Expected all tensors to be on the same device, but found ",
                     t->device(), " and ", a.device());
     const Tensor rows = row_scale.reshape({-1}), columns = column_scale.reshape({-1});
-    if (openxpu::uses_host_kernels(a.device().index())) { // whose sums in int32 are another kernel's
+    if (openxpu::uses_host_kernels(a.device().index())) { // int32 results use another kernel
         const Tensor out = at::_int_mm(a, w.t()).mul(rows.to(at::kFloat).unsqueeze(1)).mul_(columns);
         return (bias ? out + *bias : out).to(dtype);
     }

@@ -42,7 +42,7 @@ Tensor &loss_into(Tensor &out, const Tensor &self, const Tensor &target, int64_t
     return out;
 }
 
-// What a mean divides the gradient by.
+// The divisor of the gradient of a mean.
 double share(const Tensor &self, int64_t reduction) {
     return reduction == at::Reduction::Mean ? 1.0 / static_cast<double>(self.numel()) : 1.0;
 }

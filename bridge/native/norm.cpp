@@ -97,7 +97,7 @@ struct RowNorm {
     }
 };
 
-// Sizes of mean and rstd: the input's, with 1 in place of what is normalized.
+// Sizes of mean and rstd: the input's, with 1 for the normalized dimensions.
 std::vector<int64_t> statistics_shape(const Tensor &input, IntArrayRef normalized_shape) {
     const auto leading = input.dim() - static_cast<int64_t>(normalized_shape.size());
     std::vector<int64_t> shape(input.dim(), 1);
@@ -215,7 +215,7 @@ void set_shape(xpu_plane_norm &args, const Tensor &input, MemoryFormat format) {
     args.channels_last = format != MemoryFormat::Contiguous;
 }
 
-// The running statistics in one dtype, where the kernel updates them in place.
+// Running statistics in one dtype, if the kernel updates them in place.
 void set_running(xpu_plane_norm &args, const Tensor &mean, const Tensor &variance) {
     const auto &some = mean.defined() ? mean : variance;
     if (!some.defined()) return;

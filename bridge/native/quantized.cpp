@@ -318,9 +318,9 @@ std::vector<int64_t> ends_of(const Tensor &offs, int64_t size) {
 struct Grouped {
     const Tensor &whole, &scale;
     bool is_left;
-    int64_t block;            // that has a scale in tiles; 0: a row, or column, has one
-    Tensor global_scale = {}; // … and each group one more
-    int64_t place = 0;        // of the group's first scale where they lie group behind group
+    int64_t block;            // elements per swizzled scale; 0: a scale per row or column
+    Tensor global_scale = {}; // … and a global scale per group
+    int64_t place = 0;        // offset of the group's first scale, if scales are stored per group
 
     // Its slice for a group from `begin` to `end` along the split dimension: its own, or k.
     Tensor part(int64_t group, int64_t begin, int64_t end, bool along_k) const {
@@ -347,7 +347,7 @@ struct Grouped {
             if (global_scale.defined()) found.whole = global_scale.slice(0, group, group + 1);
         } else if (whole.dim() == 3) {
             found = {scale.select(0, group), 1, 0, scale.stride(1), 0};
-        } else { // 2D with 2D: each group has scales of its own for all rows
+        } else { // 2D with 2D: each group has separate scales for all rows
             const int64_t first = along_k ? group * rows : begin;
             found = {scale.slice(0, first, first + rows), 1, 0, 1, 0};
         }
@@ -369,7 +369,7 @@ void check_group_scale(const char *name, const Grouped &g, int64_t groups, int64
         TORCH_CHECK(scale.dim() == 2, "Expected ", name, " of blocks to have 2 dimensions, got ",
                     scale.dim());
         TORCH_CHECK(scale.is_contiguous(), "Expected ", name, " to be contiguous.");
-        if (g.whole.dim() == 2) return; // whose groups' sizes the device knows
+        if (g.whole.dim() == 2) return; // the device knows the groups' sizes
         const int64_t count = g.swizzled_scales(rows, g.whole.size(g.is_left ? 2 : 1) * g.elements_each());
         TORCH_CHECK(scale.size(0) == g.whole.size(0) && scale.size(1) == count, "Expected ", name, " of ",
                     g.whole.size(0), " x ", count, " elements, got ", scale.sizes());
@@ -538,8 +538,8 @@ RoundedRows rounded_rows(const Tensor &x) {
     return {halves_away.add_(zero.unsqueeze(1)).clamp_(low, high).to(at::kChar), per_one.reciprocal(), zero};
 }
 
-// --- operators that torchao defines: with a kernel for CUDA alone, or with one in Triton that is tuned for
-// minutes ---
+// --- operators defined by torchao: with CUDA kernels only, or with Triton kernels that take minutes to tune
+// ---
 
 void check_single(const char *name, const Tensor &t) {
     const auto dtype = t.scalar_type();
@@ -565,7 +565,7 @@ Tensor scaled_int8_mm(const Tensor &a, const Tensor &b, const Tensor &row_scale,
     check_device("B", b, a);
     const Tensor rows = row_scale.reshape({-1}).to(at::kFloat);
     const Tensor columns = column_scale.reshape({-1}).to(at::kFloat);
-    if (openxpu::uses_host_kernels(a.device().index())) // whose sums in int32 are another kernel's
+    if (openxpu::uses_host_kernels(a.device().index())) // int32 results use another kernel
         return at::_int_mm(a, b).mul(rows.unsqueeze(1)).mul_(columns).to(row_scale.scalar_type());
     // in fp32: a device without int8 products multiplies dequantized values, which bf16 would round first
     Tensor out = at::empty({a.size(0), b.size(1)}, rows.options());

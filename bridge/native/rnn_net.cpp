@@ -445,7 +445,7 @@ Net as_computed(Net net) {
     return net;
 }
 
-// The batch sizes of packed sequences; false where they are no numbers yet, or none that a net can have.
+// Reads the batch sizes of packed sequences; false if they are symbolic or invalid.
 bool read_batch_sizes(const Tensor &given, Net &net) {
     if (!given.defined() || !given.is_cpu() || given.scalar_type() != at::kLong || given.dim() != 1 ||
         given.numel() == 0 || given.key_set().has(c10::DispatchKey::Python))

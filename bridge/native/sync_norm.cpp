@@ -41,7 +41,7 @@ std::tuple<Tensor, Tensor> gather(const Tensor &input, const Tensor &means, cons
                               at::full({means.size(0)}, count, means.options()));
 }
 
-// By given statistics: batch norm in evaluation, whose eps is in them already.
+// With given statistics: batch norm in evaluation mode, with eps already included.
 Tensor apply(const Tensor &input, const Optional &weight, const Optional &bias, const Tensor &mean,
              const Tensor &invstd, double) {
     return std::get<0>(

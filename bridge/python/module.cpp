@@ -194,7 +194,7 @@ METHOD(get_current_stream) {
 
 METHOD(get_current_raw_stream) {
     HANDLE_TH_ERRORS
-    // What launchers are given: the xpu_stream itself, from which the queue can be had.
+    // For launchers: the address of the xpu_stream, from which they can get the queue.
     return PyLong_FromVoidPtr(current_stream(index_from(argument, "getCurrentRawStream")));
     END_HANDLE_TH_ERRORS
 }
@@ -450,7 +450,7 @@ METHOD(make_pool) {
     END_HANDLE_TH_ERRORS
 }
 
-// What is unused of a pool goes back; the rest when it is free and the cache is emptied.
+// Frees unused segments of a pool; the rest is freed when it is unused and the cache is emptied.
 METHOD(drop_pool) {
     HANDLE_TH_ERRORS
     PoolArgument pool;

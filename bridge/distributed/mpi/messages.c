@@ -1,4 +1,4 @@
-/* Implements messages.h over MPI. Compiled by mpicc alone. */
+/* Implements messages.h over MPI. Compiled by mpicc only. */
 #define _POSIX_C_SOURCE 200809L
 #include "messages.h"
 
@@ -14,16 +14,16 @@
 
 #include <sys/prctl.h>
 
-/* --- what is sent --- */
+/* --- message format --- */
 
 enum kind { WHOLE = 1, OFFER, TAKE, REFUSE, GONE, WITHDRAW };
 
-/* What each message begins with, on the first communicator, where all have one tag. */
+/* Header of every message on the first communicator, on which all messages have one tag. */
 struct envelope {
-    uint32_t kind, number; /* of those from this rank to that one, which may come out of order */
+    uint32_t kind, number; /* sequence number from this rank to that one; messages may arrive out of order */
     uint64_t group, tag, bytes;
-    uint64_t offer; /* the sender's message, which an answer names */
-    uint64_t place; /* the receiver's, and on the second communicator its tag */
+    uint64_t offer; /* the sender's message; answers refer to it */
+    uint64_t place; /* the receiver's message; also the tag on the second communicator */
 };
 
 enum { PLACES = 16, PARTS = 1024, PIECE = 1 << 30 };
@@ -32,46 +32,46 @@ enum { PACKET = sizeof(struct envelope) + MPI_MESSAGE_INSIDE };
 enum state { POSTED, OFFERED, FLYING, OVER };
 
 struct mpi_message {
-    struct mpi_message *next, *before; /* in a list of those that wait for partners, in their order */
+    struct mpi_message *next, *before; /* in a list of messages that wait for partners, in order */
     uint64_t order;
     bool is_send;
     enum state state;
-    bool is_aborted, is_used; /* by who began it */
+    bool is_aborted, is_used; /* by the caller */
     struct mpi_address address;
     int source;
     char *memory;
     size_t bytes;
-    uint32_t index; /* among all */
-    int pieces;     /* under way in MPI */
-    char *why;      /* it failed */
+    uint32_t index; /* in `messages` */
+    int pieces;     /* MPI operations in progress */
+    char *why;      /* error text, if it failed */
     void *kept;
     void (*release)(void *kept);
 };
 
-/* A message that nobody has asked for yet, or that came before those before it. */
+/* A message that no receive matches yet, or that arrived before its predecessors. */
 struct early {
-    struct early *next, *before, *later, *earlier; /* with the same address; of all */
+    struct early *next, *before, *later, *earlier; /* lists: of the same address; of all */
     int source;
     struct envelope envelope;
     char inside[];
 };
 
 struct packet {
-    struct mpi_message *message; /* which is over then, or NULL */
+    struct mpi_message *message; /* complete once the packet is sent, or NULL */
     char bytes[];
 };
 
-/* What a request in MPI is for. */
+/* What an MPI request belongs to. */
 struct job {
     enum { ARRIVAL, PACKET_SENT, PIECE_DONE } what;
     void *of;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all that follows */
-static pthread_cond_t changes;                           /* a message is over, or nobody drives MPI */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards everything below */
+static pthread_cond_t changes; /* a message has completed, or no thread drives MPI */
 static bool is_started, is_driven, is_ending, is_ours;
-static const char *ended; /* why, if so */
-static char *broken;      /* what MPI said when it failed */
+static const char *ended; /* the reason, if MPI can't be used any more */
+static char *broken;      /* MPI's error text */
 static struct mpi_messages_world world;
 static MPI_Comm envelopes = MPI_COMM_NULL, contents = MPI_COMM_NULL;
 static int most_tag = 32767;
@@ -82,14 +82,14 @@ static MPI_Request *requests;
 static struct job *jobs;
 static int *indices;
 static MPI_Status *statuses;
-static int request_count, request_room, flights; /* those that aren't arrivals */
+static int request_count, request_room, flights; /* requests other than arrivals */
 
 static char (*places)[PACKET];
-static uint32_t *sent_to, *came_from; /* numbers, for each rank */
-static struct early **out_of_order;   /* for each rank */
+static uint32_t *sent_to, *came_from; /* sequence numbers per rank */
+static struct early **out_of_order;   /* per rank */
 
 static struct mpi_message **messages; /* by index */
-static uint32_t *generations;         /* of each index */
+static uint32_t *generations;         /* per index */
 static uint32_t message_room, free_count, *free_indices;
 static uint64_t orders;
 
@@ -101,7 +101,7 @@ static struct {
     struct early *first, *last;
 } early[PARTS], all_early;
 
-static uint64_t *closed; /* groups */
+static uint64_t *closed; /* ids of closed groups */
 static size_t closed_count, closed_room;
 
 struct released {
@@ -109,7 +109,7 @@ struct released {
     void *kept;
     void (*release)(void *kept);
 };
-static struct released *released; /* is called without the lock */
+static struct released *released; /* called without the lock */
 
 static _Thread_local char said[512];
 
@@ -155,7 +155,7 @@ static struct timespec after_us(int64_t us) {
     return (struct timespec){.tv_sec = then / 1000000, .tv_nsec = then % 1000000 * 1000};
 }
 
-/* Gives the lock back, and memory that is wanted no more: its owner may do whatever he likes. */
+/* Releases the lock, then calls pending release functions: their owner may do anything. */
 static void leave(void) {
     struct released *all = released;
     released = NULL;
@@ -278,7 +278,7 @@ static struct mpi_message *named(uint64_t name, enum state state) {
     return messages[index]->state == state ? messages[index] : NULL;
 }
 
-/* MPI itself has failed: nothing that is under way comes to an end by itself. */
+/* MPI itself has failed: fails all messages, since none would complete. */
 static void break_down(int code) {
     if (broken) return;
     broken = copy_of(mpi_text(code));
@@ -326,7 +326,7 @@ static void post(struct envelope envelope, int to, const void *inside, size_t by
     }
 }
 
-/* Its contents, in pieces: MPI counts in int. */
+/* Starts the transfer of the contents, in pieces, because MPI counts in int. */
 static void fly(struct mpi_message *message, int partner, int tag) {
     message->state = FLYING;
     for (size_t from = 0; from < message->bytes && !broken; from += PIECE) {
@@ -392,7 +392,7 @@ static struct early *keep_early(int source, const struct envelope *envelope, con
     return one;
 }
 
-/* In the order in which they were sent. */
+/* Handles a message, in the order of sending. */
 static void accept(int source, const struct envelope *envelope, const char *inside) {
     struct mpi_message *message;
     switch ((enum kind)envelope->kind) {
@@ -416,7 +416,7 @@ static void accept(int source, const struct envelope *envelope, const char *insi
         if ((message = named(envelope->offer, OFFERED))) {
             unlist(message);
             fly(message, source, (int)(uint32_t)envelope->place);
-        } else { /* given up: its place is told so */
+        } else { /* the message was canceled: tell the receiver */
             post((struct envelope){.kind = GONE, .place = envelope->place}, source, NULL, 0, NULL);
         }
         return;
@@ -432,7 +432,7 @@ static void accept(int source, const struct envelope *envelope, const char *insi
         while (one && (one->envelope.kind != OFFER || one->envelope.offer != envelope->offer ||
                        one->source != source))
             one = one->next;
-        if (!one) return; /* taken meanwhile: GONE is the answer to that */
+        if (!one) return; /* already taken: the answer to that is GONE */
         unlist_early(one);
         free(one);
         return;
@@ -468,7 +468,7 @@ static void arrived(int source, const char *bytes) {
         came_from[source]++;
         accept(source, &one->envelope, one->inside);
         free(one);
-        each = &out_of_order[source]; /* the next one may be before it */
+        each = &out_of_order[source]; /* its successor may be earlier in the list */
     }
 }
 
@@ -481,7 +481,7 @@ static void await_arrival(char *place) {
     }
 }
 
-/* What MPI has done by now. True: something. */
+/* Handles completed MPI requests. Returns whether there were any. */
 static bool drive(void) {
     bool has_moved = false;
     for (int turn = 0; turn < 16 && !broken; turn++) {
@@ -545,7 +545,8 @@ static bool drive(void) {
     return has_moved;
 }
 
-/* What nobody waits for goes on by this thread: soon where something is under way, and now and then. */
+/* Progress thread, for messages that no thread waits for: polls often while messages are in progress, else
+ * rarely. */
 static void *help(void *nothing) {
     (void)nothing;
     int64_t pause = 50;
@@ -558,7 +559,7 @@ static void *help(void *nothing) {
         sleep_us(pause);
         pthread_mutex_lock(&lock);
         pause = pause * 2 < most ? pause * 2 : most;
-        while (is_driven && !is_ending && !ended) { /* who waits does it */
+        while (is_driven && !is_ending && !ended) { /* a waiting thread drives MPI */
             const struct timespec then = after_us(5000);
             pthread_cond_timedwait(&wakes, &lock, &then);
         }
@@ -567,9 +568,9 @@ static void *help(void *nothing) {
     return NULL;
 }
 
-/* --- beginning --- */
+/* --- initialization --- */
 
-/* Waits for a request of MPI's own, without the lock's being held for long. */
+/* Waits for an MPI request without holding the lock for long. */
 static const char *complete(MPI_Request *request, int64_t ms, const char *what) {
     const int64_t end = ms > 0 ? now_us() + ms * 1000 : INT64_MAX;
     int64_t pause = 20;
@@ -588,7 +589,7 @@ static const char *complete(MPI_Request *request, int64_t ms, const char *what) 
     }
 }
 
-static void forked(void) { /* in the child; who else had the lock isn't here */
+static void forked(void) { /* in the child: the thread that held the lock doesn't exist here */
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     if (is_started)
         ended = "MPI was initialized in the parent process; this process was forked and can't use it";
@@ -603,7 +604,8 @@ static void let_arrivals_go(void) {
     request_count = 0;
 }
 
-/* MPI_Finalize deletes what hangs on MPI_COMM_SELF first: whoever calls it, no message is awaited then. */
+/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first, whoever calls it; after that no receive may be
+ * pending. */
 static int at_finalize(MPI_Comm comm, int key, void *value, void *extra) {
     (void)comm, (void)key, (void)value, (void)extra;
     pthread_mutex_lock(&lock);
@@ -688,7 +690,7 @@ static const char *start(int64_t ms, struct mpi_messages_world *result) {
 
 static const char *tell(void *bytes, size_t count, int64_t ms) {
     MPI_Request request = MPI_REQUEST_NULL;
-    char *copy = need(malloc(count)); /* which is kept if the time is over: it may still come */
+    char *copy = need(malloc(count)); /* leaked on a timeout, because MPI may still write to it */
     memcpy(copy, bytes, count);
     pthread_mutex_lock(&lock);
     const int code = MPI_Ibcast(copy, (int)count, MPI_BYTE, 0, contents, &request);
@@ -700,7 +702,7 @@ static const char *tell(void *bytes, size_t count, int64_t ms) {
     return NULL;
 }
 
-/* --- what the bridge calls --- */
+/* --- functions of the table --- */
 
 static struct mpi_message *send(const struct mpi_address *to, const void *memory, size_t bytes, void *kept,
                                 void (*release)(void *)) {
@@ -753,19 +755,19 @@ static bool has_end(const struct mpi_message *message) {
 
 static enum mpi_end wait(struct mpi_message *message, int64_t ms) {
     const int64_t begin = now_us(), end = ms > 0 ? begin + ms * 1000 : INT64_MAX;
-    int64_t pause = 5, moved = begin; /* when MPI had done something */
+    int64_t pause = 5, moved = begin; /* when MPI last made progress */
     pthread_mutex_lock(&lock);
     while (!has_end(message)) {
         const int64_t now = now_us();
         if (now > end) break;
-        if (is_driven) { /* by another one who waits */
+        if (is_driven) { /* another waiting thread drives MPI */
             const struct timespec then = after_us(end - now < 100000 ? end - now + 1 : 100000);
             pthread_cond_timedwait(&changes, &lock, &then);
             continue;
         }
         is_driven = true;
         const int slack = prctl(PR_GET_TIMERSLACK);
-        prctl(PR_SET_TIMERSLACK, 1000UL); /* ns: the usual 50 µs are longer than most messages take */
+        prctl(PR_SET_TIMERSLACK, 1000UL); /* ns; the default of 50 µs is longer than most messages take */
         while (!has_end(message)) {
             const bool has_moved = drive();
             if (has_end(message)) break;
@@ -775,7 +777,8 @@ static enum mpi_end wait(struct mpi_message *message, int64_t ms) {
             leave();
             if (then - moved < 30) {
                 sched_yield();
-            } else { /* soon: others may want the processor, and who has slept gets it back at once */
+            } else { /* sleep early, so that other threads get the CPU; a thread that has slept gets it back
+                        at once */
                 sleep_us(pause);
                 if (then - moved > 2000 && pause < 200) pause *= 2;
             }
@@ -783,7 +786,7 @@ static enum mpi_end wait(struct mpi_message *message, int64_t ms) {
         }
         is_driven = false;
         if (slack > 0) prctl(PR_SET_TIMERSLACK, (unsigned long)slack);
-        pthread_cond_broadcast(&changes); /* another one drives on */
+        pthread_cond_broadcast(&changes); /* another waiting thread takes over */
         pthread_cond_signal(&wakes);
     }
     enum mpi_end how = MPI_TIME_OVER;
@@ -821,7 +824,7 @@ static int source(struct mpi_message *message) {
     return rank;
 }
 
-/* What MPI has under way goes on, and keeps its memory till then. */
+/* Cancels a message. Transfers in progress continue, and keep their memory until they end. */
 static void give_up(struct mpi_message *message) {
     message->is_aborted = true;
     const struct mpi_address to = message->address;
@@ -871,8 +874,8 @@ static void close_group(uint64_t group) {
     leave();
 }
 
-/* All meet before MPI ends, since some of its ends don't wait for who still works, and none of them lets a
- * failed rank's launcher know. */
+/* All ranks meet before MPI_Finalize, because some implementations don't wait for ranks that are still busy,
+ * and none of them tells the launcher of a failed rank. */
 static void end(bool in_order) {
     pthread_mutex_lock(&lock);
     if (!is_started || ended || is_ending) return leave();
@@ -891,7 +894,7 @@ static void end(bool in_order) {
         int64_t pause = 20;
         while (!broken && !MPI_Test(&request, &is_done, MPI_STATUS_IGNORE) && !is_done)
             if (!drive()) {
-                leave(); /* who waits in another thread learns what there is to learn */
+                leave(); /* threads that wait make progress meanwhile */
                 sleep_us(pause);
                 pause = pause < 5000 ? 2 * pause : pause;
                 pthread_mutex_lock(&lock);

@@ -16,45 +16,46 @@
 #define MPI_MESSAGES_VERSION 1
 #define MPI_MESSAGE_INSIDE 20480
 
-struct mpi_message; /* one under way */
+struct mpi_message; /* a message in progress */
 
 enum mpi_end { MPI_IS_OVER, MPI_TIME_OVER, MPI_WAS_ABORTED, MPI_HAS_FAILED };
 
 struct mpi_messages_world {
     int rank, size;
-    bool is_foreign; /* MPI had been initialized by others, who end it */
+    bool is_foreign; /* the program initialized MPI, and finalizes it */
     char library[64];
 };
 
-/* Which messages fit together. */
+/* A send and a receive match if group, tag and ranks do. */
 struct mpi_address {
-    int rank; /* in MPI_COMM_WORLD: to whom, or from whom; -1: from anyone */
+    int rank; /* destination or source in MPI_COMM_WORLD; -1: any source */
     uint64_t group, tag;
 };
 
-/* Functions that return a text return NULL if all went well, else why not, till the thread's next call. Times
- * are in ms, 0: without end. Any thread may call. */
+/* Functions that return a text return NULL on success, else the reason, which is valid until the thread's
+ * next call. Times are in ms; 0 means no timeout. Any thread may call. */
 struct mpi_messages {
     uint32_t version;
-    /* Initializes MPI if nobody has; once, by all processes, which meet here. Again: says the same. */
+    /* Initializes MPI if the program has not; waits until all processes have called it. Later calls return
+     * the same result. */
     const char *(*start)(int64_t ms, struct mpi_messages_world *world);
-    /* Rank 0's bytes to all, once all call it. */
+    /* Broadcasts rank 0's bytes; collective. */
     const char *(*tell)(void *bytes, size_t count, int64_t ms);
-    /* `memory` is left alone until release(kept) is called, by any thread, also of what was aborted. */
+    /* `memory` must stay valid until release(kept) is called, by any thread, also after an abort. */
     struct mpi_message *(*send)(const struct mpi_address *to, const void *memory, size_t bytes, void *kept,
                                 void (*release)(void *kept));
     struct mpi_message *(*receive)(const struct mpi_address *from, void *memory, size_t bytes, void *kept,
                                    void (*release)(void *kept));
     enum mpi_end (*wait)(struct mpi_message *message, int64_t ms);
-    bool (*is_over)(struct mpi_message *message);    /* in whatever way */
-    const char *(*why)(struct mpi_message *message); /* it failed */
-    int (*source)(struct mpi_message *message);      /* of what was received: the rank in MPI_COMM_WORLD */
-    void (*abort)(struct mpi_message *message);      /* who waits goes on */
-    void (*let_go)(struct mpi_message *message);     /* it goes on, but nobody asks for it any more */
-    /* Ends what waits for its partner in that group, and drops what comes for it. */
+    bool (*is_over)(struct mpi_message *message);    /* completed, failed or aborted */
+    const char *(*why)(struct mpi_message *message); /* the reason of a failure */
+    int (*source)(struct mpi_message *message);      /* of a completed receive: the rank in MPI_COMM_WORLD */
+    void (*abort)(struct mpi_message *message);      /* wakes waiting threads */
+    void (*let_go)(struct mpi_message *message);     /* the caller drops the message; it still completes */
+    /* Aborts the group's messages without a partner, and discards later arrivals. */
     void (*close)(uint64_t group);
-    /* Ends MPI when all processes do, or, if not `in_order`, leaves it as it is: the launcher ends the others
-     * then. */
+    /* Finalizes MPI together with all processes; or, if not `in_order`, leaves it, so that the launcher ends
+     * the other processes. */
     void (*end)(bool in_order);
 };
 

@@ -27,8 +27,7 @@ loadKernel(std::string path, const std::string &, uint32_t,
         start, static_cast<size_t>(static_cast<const char *>(end) - static_cast<const char *>(start)));
 }
 
-// The work-group's shape, a team's width, which some versions of PyTorch tell, and local memory are the
-// image's.
+// Work-group shape, subgroup size (passed by some PyTorch versions) and local memory come from the image.
 [[maybe_unused]] static void launchKernel(std::unique_ptr<sycl::kernel> &kernel, uint32_t x, uint32_t y,
                                           uint32_t z, uint32_t, uint32_t, void **values, sycl::queue *queue,
                                           uint32_t = 0) {
