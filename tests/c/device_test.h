@@ -1,4 +1,4 @@
-/* What the tests on a real device share: failing with the library's account, a kernel, a child process. */
+/* Shared by tests on a real device: failing with the library's error text, a kernel, a child process. */
 #ifndef TESTS_DEVICE_TEST_H
 #define TESTS_DEVICE_TEST_H
 
@@ -18,7 +18,7 @@
         if ((call) != XPU_SUCCESS) fail_msg("%s: %s", #call, xpu_last_error());                              \
     } while (0)
 
-/* Kernels of equal text but for `number` are different programs to the cache. out[i] = number * i + add. */
+/* Kernels that differ only in `number` are different programs to the cache. out[i] = number i + add. */
 static const char line_source[] =
     "typedef struct { ulong out, count; uint add, unused; } line_params;\n"
     "__kernel void line(line_params p) {\n"

@@ -49,7 +49,7 @@ void fake_reset(void) {
     bool any = false;
     for (int i = 0; i < piece_count; i++) any |= pieces[i].live;
     if (!any) piece_count = 0;
-    if (!any) cursor = 0; /* the addresses begin anew */
+    if (!any) cursor = 0; /* addresses start over */
     fake_event_failure = fake_alloc_failure = XPU_SUCCESS;
     fake_bad_fork = fake_no_reuse = false;
 }

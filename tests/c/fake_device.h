@@ -1,6 +1,6 @@
-/* Devices that exist only in the test: what src/runtime's memory parts ask of the layers beside and below
- * them, with every answer under the test's control. Work is a number: a stream has been given `submitted`
- * pieces of it and has done `finished`. */
+/* A device that exists only in the test: replaces the layers below and beside the memory parts of
+ * src/runtime, and the test controls every answer. Work is a counter: a stream has `submitted` and `finished`
+ * units. */
 #ifndef TESTS_FAKE_DEVICE_H
 #define TESTS_FAKE_DEVICE_H
 

@@ -1,7 +1,7 @@
-/* An OpenCL driver of devices that don't exist, to be loaded where Intel's CPU runtime would be: it lists
- * them, tells what they are and makes contexts. FAKE_DEVICES names them: "rusticl", "neo" and "nvidia" are
- * GPUs, "cpu" is none, with commas between, each with its PCI address behind an "@" if it has one. Functions
- * that aren't here are stubs of the test's (test_discovery.py). */
+/* An OpenCL driver with fake devices, loaded in place of Intel's CPU runtime (test_discovery.py): it lists
+ * devices, returns their properties and creates contexts. FAKE_DEVICES lists them, separated by commas, each
+ * optionally with "@" and a PCI address: "rusticl", "neo" and "nvidia" are GPUs, "cpu" is a CPU. The test
+ * provides stubs for all other functions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,9 @@
-/* Throws bytes at what opens, plans and runs packages: no crash, no error of a sanitizer, an error says why.
- * The device is one of malloc, in which a block ends where it ends; operators touch their tensors' first and
- * last bytes. tests/tile/fuzz.sh builds it with libFuzzer, and says what must be wrapped.
+/* Fuzzes opening, planning and running packages: no crash, no sanitizer finding, and every error has a text.
+ * The device is malloc, so that accesses out of bounds are found; operators access the first and last bytes of
+ * their tensors. tests/tile/fuzz.sh builds this with libFuzzer and lists the wrapped functions.
  *
- * An input is a head of four words, and by its first byte either a file, which is also tried with the hashes
- * that it should have, or a program, images and weights, of which a file is written. Mutations change words.
- */
+ * An input has a header of four words. Its first byte selects: a package file, which is also tried with
+ * corrected hashes; or a program, images and weights, from which a file is written. Mutations change words. */
 #include <math.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* Random numbers that repeat, and float16 and bfloat16 on the host. */
+/* Repeatable random numbers, and conversion of float16 and bfloat16 on the host. */
 #ifndef TESTS_HALVES_H
 #define TESTS_HALVES_H
 
@@ -15,7 +15,7 @@ static inline int64_t pick(int64_t from, int64_t to) {
     return from + (int64_t)((random_state >> 33) % (uint64_t)(to - from + 1));
 }
 
-/* bf16 and fp16 of multiples of 1/8 in [-1, 1], and the way back. */
+/* bf16 and fp16 of multiples of 1/8 in [-1, 1], and back. */
 static inline uint16_t encode(xpu_dtype dtype, double value) {
     const float f = (float)value;
     uint32_t bits;
@@ -37,7 +37,7 @@ static inline double decode(xpu_dtype dtype, uint16_t half) {
     return f;
 }
 
-/* The same of float32 too, in memory; element i of `data`. */
+/* The same including float32: element i of `data`. */
 static inline void put_number(xpu_dtype dtype, void *data, int64_t i, double value) {
     if (dtype == XPU_FLOAT32)
         ((float *)data)[i] = (float)value;
@@ -48,7 +48,7 @@ static inline double get_number(xpu_dtype dtype, const void *data, int64_t i) {
     return dtype == XPU_FLOAT32 ? ((const float *)data)[i] : decode(dtype, ((const uint16_t *)data)[i]);
 }
 
-/* The nearest number of the dtype, ties to even. */
+/* The nearest value of the dtype, ties to even. */
 static inline double rounded(xpu_dtype dtype, double value) {
     int e;
     if (value == 0) return 0;

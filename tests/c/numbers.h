@@ -1,4 +1,4 @@
-/* Numbers of any dtype whose sums are exact, on the host: in memory, and as they are compared. */
+/* Elements of any dtype whose sums are exact, on the host: storing, loading and comparing them. */
 #ifndef TESTS_NUMBERS_H
 #define TESTS_NUMBERS_H
 
@@ -10,7 +10,7 @@
 static inline bool is_integer(xpu_dtype dtype) { return dtype < XPU_FLOAT16; }
 static inline bool is_complex(xpu_dtype dtype) { return dtype == XPU_COMPLEX64 || dtype == XPU_COMPLEX128; }
 
-/* Integers of any width are the lower bytes of a long one. */
+/* Integers are the lower bytes of an int64. */
 static inline void encode_number(xpu_dtype dtype, double complex value, void *to) {
     const size_t size = xpu_dtype_size(dtype);
     const float f = (float)creal(value), pair[2] = {f, (float)cimag(value)};
@@ -52,7 +52,7 @@ static inline double complex decode_number(xpu_dtype dtype, const void *from) {
     return decode(dtype, half);
 }
 
-/* The nearest number of the dtype, ties to even; of integers what is left of it. All sums fit floats. */
+/* The nearest value of the dtype, ties to even; integers wrap around. All sums fit floats. */
 static inline double complex rounded_number(xpu_dtype dtype, double complex value) {
     if (dtype == XPU_BFLOAT16 || dtype == XPU_FLOAT16) return rounded(dtype, creal(value));
     double whole[2];
@@ -60,7 +60,7 @@ static inline double complex rounded_number(xpu_dtype dtype, double complex valu
     return decode_number(dtype, whole);
 }
 
-/* Sums of int8 need not fit a float, but where they are scaled. */
+/* int8 sums need not fit a float unless they are scaled. */
 static bool full_range __attribute__((unused));
 
 static inline double complex number(xpu_dtype dtype) {

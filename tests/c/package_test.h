@@ -1,5 +1,5 @@
-/* What the tests of packages share: a kernel's image, a file of words that is written anew for each test, and
- * programs of words at random. */
+/* Shared by the package tests: a kernel image, package files written from words for each test, and programs
+ * with random changes. */
 #ifndef TESTS_PACKAGE_TEST_H
 #define TESTS_PACKAGE_TEST_H
 
@@ -30,7 +30,7 @@ static const xpu_image twice = {.kind = XPU_IMAGE_SOURCE,
                                 .local_size = 16,
                                 .work = 16};
 
-/* Words are as format.h tells. */
+/* The words have the format of format.h. */
 enum { CONST, SIZE, ADD, SUB, MUL, FLOORDIV, MOD, MIN, MAX, EQ, NE, LT, LE };
 #define TEXT4(a, b, c, d) 4, (a) | (b) << 8 | (c) << 16 | (int64_t)(d) << 24
 enum { WORDS_MOST = 512 };
@@ -58,7 +58,7 @@ static void open_refused(xpu_status status, const char *text) {
     if (!strstr(xpu_last_error(), text)) fail_msg("\"%s\" is not in \"%s\"", text, xpu_last_error());
 }
 
-/* The last place where the words stand. */
+/* The last position of these words. */
 static void replace_words(int64_t *words, int total, const int64_t *was, const int64_t *is, int count) {
     int at = total - count;
     while (memcmp(words + at, was, (size_t)count * 8)) assert_true(--at >= 0);
@@ -67,7 +67,8 @@ static void replace_words(int64_t *words, int total, const int64_t *was, const i
 
 static int tries = 2000;
 
-/* Words at random: an error or a package, whose shapes are asked for; a sanitizer sees any step beyond. */
+/* Changes words at random: opening must give an error or a package whose shapes can be computed. A sanitizer
+ * finds out-of-bounds accesses. */
 static void try_random(const int64_t *of, int count) {
     unsigned long long seed = 1;
     int opened = 0;

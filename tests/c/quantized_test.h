@@ -1,5 +1,5 @@
-/* What the tests of products and of convolutions of bytes share: which units are meant, counting launches,
- * memory, `PROGRAM [problems [seed]]`. */
+/* Shared by tests of quantized products and convolutions: the selected engine, counting launches, memory,
+ * `PROGRAM [problems [seed]]`. */
 #ifndef TESTS_QUANTIZED_TEST_H
 #define TESTS_QUANTIZED_TEST_H
 
@@ -10,12 +10,12 @@
 
 static xpu_stream *stream;
 static int problems = 60;
-static bool by_ptx;                             /* mostly by NVIDIA's matrix units */
-static bool by_xmx;                             /* by Intel's, of 16 lanes */
-static bool by_xmx8 __attribute__((unused)); /* … of 8 lanes */
-static bool by_fma;                             /* as GPUs multiply without units */
-static bool has_unit __attribute__((unused));   /* any */
-static bool is_host __attribute__((unused));    /* … none of these: as processors multiply */
+static bool by_ptx;                           /* NVIDIA tensor cores, mostly */
+static bool by_xmx;                           /* by Intel's, of 16 lanes */
+static bool by_xmx8 __attribute__((unused));  /* … of 8 lanes */
+static bool by_fma;                           /* GPU kernels without a matrix engine */
+static bool has_unit __attribute__((unused)); /* any */
+static bool is_host __attribute__((unused));  /* none of these: CPU kernels */
 
 /* Defined by each test. */
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused);
@@ -57,7 +57,7 @@ static void drop(memory *m) {
     free(m->host);
 }
 
-/* The number at a place of `m`, of which bytes have a scale and a zero point. */
+/* The value of an element of `m`; int8 has a scale and a zero point. */
 static double byte_or_number(xpu_dtype dtype, const memory *m, int64_t i, double scale, int zero) {
     if (dtype == XPU_INT8) return ((int8_t)m->host[i] - zero) * scale;
     if (dtype == XPU_UINT8) return (m->host[i] - zero) * scale;

@@ -1,4 +1,4 @@
-/* The caching allocator's rules, one by one, with figures worked out by hand. */
+/* The caching allocator's rules one by one, with expected values computed by hand. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static int setup(void **state) {
     return 0;
 }
 
-/* Every test frees what it took: then nothing is left, and the counts start anew. */
+/* Every test frees what it allocated; afterwards nothing is left and counters restart. */
 static int teardown(void **state) {
     for (int d = 0; d < FAKE_DEVICES; d++) {
         if (xpu_memory_empty_cache(d) != XPU_SUCCESS || fakes[d].used != 0) return -1;
@@ -125,7 +125,7 @@ static void small_blocks_split_to_the_last_512(void **state) {
 }
 
 static void the_best_fit_is_taken(void **state) {
-    /* Holes of 3, 2 and 2 units of 512 bytes, kept apart. */
+    /* Holes of 3, 2 and 2 units of 512 bytes, not adjacent. */
     char *p[8];
     static const int units[8] = {3, 1, 2, 1, 2, 1, 1, 1};
     for (int i = 0; i < 8; i++) p[i] = get(0, 512 * (size_t)units[i]);
@@ -293,7 +293,7 @@ static void out_of_memory_tells_the_sizes(void **state) {
     xpu_memory_stats s = stats();
     assert_int_equal(s.num_alloc_retries, 1);
     assert_int_equal(s.num_ooms, 1);
-    c = get(0, 4000); /* life goes on */
+    c = get(0, 4000); /* later allocations work */
     OK(xpu_free(a));
     OK(xpu_free(c));
     OK(xpu_memory_reset_accumulated_stats(0));
@@ -319,7 +319,7 @@ static void pending_blocks_are_waited_for_before_out_of_memory(void **state) {
     fake_submit(STREAM(1));
     OK(xpu_memory_record_stream(b, STREAM(1)));
     OK(xpu_free(b));
-    /* The segment can't be given back because of a, but what was b fits. */
+    /* The segment can't be released because of a, but the space of b is reused. */
     char *c = get(0, 12 * MIB);
     assert_ptr_equal(b, c);
     assert_int_equal(stats().num_ooms, 0);
@@ -684,7 +684,7 @@ static void a_pool_for_one_thread(void **state) {
 
 static void count_one(void *address, void *user) { ++*(int *)user; }
 
-/* A pool comes back to blocks anywhere in its segments, whatever lies there now, and counts them alike. */
+/* A pool is restored to blocks anywhere in its segments, whatever is there, with the same counts. */
 static void a_pool_comes_back_to_a_state(void **state) {
     static const uint64_t id[2] = {0, 5}, gone[2] = {0, 6};
     xpu_pool_state *saved, *none;
@@ -694,7 +694,7 @@ static void a_pool_comes_back_to_a_state(void **state) {
     char *rest = get(0, 5 * MIB), *other = get(1, 512); /* the last is of the default pool */
     OK(xpu_free(a));
     OK(xpu_free(large));
-    OK(xpu_pool_save(0, id, &saved)); /* b, c and rest: what lies before and between them is free */
+    OK(xpu_pool_save(0, id, &saved)); /* b, c and rest: the space before and between them is free */
     const xpu_memory_stats before = stats();
     int blocks = 0;
     OK(xpu_pool_state_visit(saved, count_one, &blocks));
@@ -744,7 +744,7 @@ static void a_pool_comes_back_to_a_state(void **state) {
     xpu_pool_state_destroy(saved);
 }
 
-/* Free is what is left of the total, or what the system says that all leave, if that is less. */
+/* Free memory is the total minus what is used, or what the system reports as free, if that is less. */
 static void free_is_at_most_what_all_leave(void **state) {
     size_t free_bytes, total;
     void *a = get(0, 100 * MIB);
@@ -798,10 +798,10 @@ static void large_blocks_stay_whole(void **state) {
     assert_int_equal(stats().oversize_segments.current, 1);
     OK(xpu_free(a));
     assert_int_equal(stats().oversize_allocations.current, 0);
-    b = get(0, 10 * MIB); /* for less than the limit the block is too good */
+    b = get(0, 10 * MIB); /* below the limit the block is too large to be used */
     assert_ptr_not_equal(a, b);
     assert_int_equal(stats().segment[XPU_POOL_ALL].current, 2);
-    c = get(0, 70 * MIB); /* 30 MiB less than the block: more than may be wasted */
+    c = get(0, 70 * MIB); /* 30 MiB smaller than the block: would waste more than allowed */
     assert_ptr_not_equal(a, c);
     OK(xpu_free(c));
     c = get(0, 90 * MIB);

@@ -1,6 +1,5 @@
-/* The caching allocator against a model of the same rules that is as plain as can be: arrays and linear
- * searches, no code in common. Random sequences of operations; after each one every address, every
- * statistic and every block must be the model's. */
+/* The caching allocator against a simple model of the same rules: arrays and linear searches, no shared code.
+ * Random sequences of operations; after each one, all addresses, statistics and blocks must be equal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,7 +80,7 @@ static void remove_at(model_segment *s, int i) {
     s->count--;
 }
 
-/* Sets the inactive counts of a kind to what can be seen in the segments, as one change. */
+/* Recomputes the inactive counts of a kind from the segments, as one change. */
 static void count_inactive(bool large, bool aggregate) {
     int64_t splits = 0, bytes = 0;
     for (int i = 0; i < m.count; i++) {
@@ -196,7 +195,7 @@ static size_t segment_bytes(size_t size) {
     return size <= 1048576 ? 2097152 : size < 10485760 ? 20971520 : (size + 2097151) / 2097152 * 2097152;
 }
 
-/* What is expected of xpu_malloc: the offset into which segment, which is NULL for a new one; or failure. */
+/* The expected result of xpu_malloc: segment (NULL for a new one) and offset; or failure. */
 static model_block *model_malloc(int stream, size_t requested, model_segment **where, bool *fresh) {
     if (!m.captures_count) process(false, 0);
     size_t size = (requested + 511) / 512 * 512;

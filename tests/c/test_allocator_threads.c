@@ -1,5 +1,5 @@
-/* Four threads at once, on four streams of two devices: no two live blocks overlap, frees from other
- * threads work, and in the end everything has come back. Run it under ThreadSanitizer too. */
+/* Four threads on four streams of two devices: live blocks don't overlap, frees from other threads work, and
+ * in the end all memory is released. Also run under ThreadSanitizer. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 
 enum { THREADS = 4, LIVE = 40, MAILBOX = 16 };
 
-/* Blocks handed to other threads, who check and free them. */
+/* Blocks handed to other threads, which check and free them. */
 static pthread_mutex_t mail_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     unsigned char *p;
@@ -28,7 +28,7 @@ static atomic_int failures;
         if (!(condition) && failures++ < 10) print_error("%s:%d: %s\n", __FILE__, __LINE__, #condition);     \
     } while (0)
 
-/* The owner's mark at a few places: another owner of the same bytes would overwrite it. */
+/* A mark of the owner at a few offsets; a second owner of the same bytes would overwrite it. */
 static void mark(unsigned char *p, size_t size, unsigned char value) {
     p[0] = p[size / 2] = p[size - 1] = value;
 }
@@ -91,7 +91,7 @@ static void *work(void *argument) {
             pthread_mutex_unlock(&mail_lock);
             if (p) give_up(p, size, value, &r);
         } else if (what < 95 && count > 0) {
-            /* Streams belong to a device: use the one where the block lies. */
+            /* A stream belongs to a device: use the block's. */
             int k = (int)random_below(&r, (uint64_t)count);
             EXPECT(xpu_memory_device_of(live[k].p, &device) == XPU_SUCCESS);
             stream = &fakes[device].streams[random_below(&r, FAKE_STREAMS)];

@@ -1,6 +1,6 @@
-/* The runtime's API on whatever device there is, without looking at what kernels compute: devices, memory,
- * streams, events, builds, launches and the errors for wrong arguments. Runs on Intel's GPU driver with no
- * GPU present (tests/intel). */
+/* The runtime's API on any device, without checking what kernels compute: devices, memory, streams,
+ * events, builds, launches and errors for invalid arguments. Runs on Intel's GPU driver without a GPU
+ * (tests/intel). */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,11 +1,11 @@
-/* Attention by matrix units, forward and backward, against float64: all remainders, heads of any depth,
- * shared keys, masks, biases and their gradients, layouts and alignments. On devices without such units they
- * are written out in plain OpenCL C.
+/* Attention on matrix engines, forward and backward, against float64: all remainders, any head size, grouped
+ * queries, masks, biases and their gradients, layouts and alignments. On devices without a matrix engine its
+ * instructions are emulated in OpenCL C.
  *
- *     test_attention [problems [seed [every]]]    so many with whatever kernel comes up, and each so
- *                                            many-th of those below
+ *     test_attention [problems [seed [every]]]    random problems, and one in `every` of those below
  *
- * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, xmx8 those of 8 lanes, OPENXPU_MATRIX=fma none. */
+ * OPENXPU_MATRIX=xmx, xmx8 selects XMX with SIMD16, SIMD8 instead of NVIDIA tensor cores; fma selects none.
+ */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdlib.h>
@@ -14,12 +14,12 @@
 #include "xpu/ops/attention.h"
 #include "xpu/tuning.h"
 
-static int by_units; /* launches of kernels that use matrix units */
-static int joins;    /* … of those that join slices of keys */
-static int by_host;  /* … of the one for processors */
+static int by_units; /* launches of kernels on a matrix engine */
+static int joins;    /* … of those that merge KV splits */
+static int by_host;  /* … of the CPU kernel */
 
-static size_t most_local; /* bytes that a work-group of the units' kernels had */
-static size_t host_local; /* … that of the processor's kernel had last */
+static size_t most_local; /* local memory per work-group of kernels on a matrix engine */
+static size_t host_local; /* … of the last launch of the CPU kernel */
 
 static size_t local_of(xpu_kernel *kernel) {
     xpu_kernel_info info;
@@ -48,7 +48,7 @@ typedef struct problem {
     unsigned alike; /* dimensions, by their bits, in which the bias is the same for all */
     double scale;
     int slices;    /* 0: as it comes */
-    int sequences; /* so many, of up to `queries` and `keys` rows, in place of the batch */
+    int sequences; /* packed sequences of up to `queries` and `keys` rows, instead of a batch */
     bool window;
     int left, right;
     int32_t query_starts[8], key_starts[8];
@@ -77,8 +77,8 @@ static bool looks_at(const problem *p, const item *it, int64_t i, int64_t j) {
     return !p->causal || j <= i;
 }
 
-/* What dropout multiplies number n of the scores with: Philox of 10 rounds (Salmon et al., 2011), of whose
- * four words numbers 256 apart have one each. */
+/* Dropout's factor for score number n: 10 rounds of Philox (Salmon et al., 2011). Each of the four words
+ * serves one of four scores that are 256 apart. */
 enum { SEED = 77, OFFSET = 12 };
 static double kept(const problem *p, uint64_t n) {
     if (p->dropout <= 0) return 1;
@@ -153,8 +153,7 @@ static void drop(memory *x) {
     SUCCEEDS(xpu_free(x->device));
 }
 
-/* What the device has at each place of `got` is `want` but for `slack`; what lies between rows is as it was.
- */
+/* The device's `got` equals `want` up to `slack`, and bytes between rows are unchanged. */
 static void compare(const problem *p, const char *name, const memory *got, const double *want,
                     const double *slack) {
     const size_t bytes = got->count * xpu_dtype_size(p->dtype);
@@ -278,7 +277,7 @@ static void try_problem(const problem *p) {
     SUCCEEDS(xpu_memcpy(stream, starts, p->query_starts, sizeof p->query_starts, true));
     SUCCEEDS(xpu_memcpy(stream, (int32_t *)starts + 8, p->key_starts, sizeof p->key_starts, true));
 
-    /* A bias: fp32 numbers, or a mask of bytes. */
+    /* A bias: fp32 values, or a mask of bytes. */
     const size_t pairs = p->bias ? (size_t)bias_count(p) : 0;
     double *bias = p->bias ? malloc((pairs + 1) * sizeof *bias) : NULL;
     float *numbers = malloc((pairs + 1) * sizeof *numbers);
@@ -366,8 +365,8 @@ static void try_problem(const problem *p) {
     drop(&q), drop(&k), drop(&v), drop(&out), drop(&grad), drop(&dq), drop(&dk), drop(&dv);
 }
 
-/* So many launches of units' kernels forward, and of the gradients; where units don't serve it is the
- * processor's kernel, if there is one. */
+/* Expects this number of launches on a matrix engine, forward and backward. If the engine doesn't support the
+ * problem, the CPU kernel must run, if there is one. */
 static void try_counted(const problem *p, int forward, int backward) {
     const xpu_device_properties *properties;
     SUCCEEDS(xpu_device_get_properties(0, &properties));
@@ -397,7 +396,7 @@ static void kinds_and_sizes(void **unused) {
         {XPU_BFLOAT16, 1, 2, 2, 40, 300, 64, 64, false, false, 8, .bias = BIAS_NONE, .scale = 2, .slices = 0},
         {XPU_FLOAT16, 1, 2, 1, 40, 300, 128, 64, true, false, 8, .bias = BIAS_NUMBERS, .scale = 1,
          .slices = 0},
-        /* quads of Intel's teams of 8 lanes, which have two groups of rows here */
+        /* quads of subgroups (XMX with SIMD8), with two groups of rows here */
         {XPU_BFLOAT16, 1, 2, 1, 150, 170, 128, 128, false, true, 8, .bias = BIAS_NONE, .scale = 0.09,
          .slices = 0},
         {XPU_FLOAT16, 1, 2, 2, 135, 230, 80, 112, true, false, 8, .bias = BIAS_NONE, .scale = 2, .slices = 0},
@@ -418,10 +417,11 @@ static void kinds_and_sizes(void **unused) {
         if (is_left_out(i)) continue;
         if (by_blocks && p.depth >= 64) p.align = 32; /* 64 bytes */
         if (by_xmx8) p.align = 8, p.depth = (p.depth + 15) & ~15, p.value_depth = (p.value_depth + 15) & ~15;
-        const int most = p.dtype == XPU_FLOAT32 ? 64 : 128; /* the depth of gradients by units */
+        const int most =
+            p.dtype == XPU_FLOAT32 ? 64 : 128; /* the head size of gradients on a matrix engine */
         const bool small = p.depth <= 128 && p.dtype != XPU_FLOAT32;
         const bool units = by_blocks ? small && p.align == 32 : !by_xmx8 || small;
-        /* Intel's units take keys and values one after the other. */
+        /* XMX computes the gradients of keys and values one after the other. */
         const int backward = p.depth > most ? 0 : by_blocks || by_xmx8 ? 3 : 2;
         try_counted(&p, units, units ? backward : 0);
     }
@@ -450,7 +450,7 @@ static void decoding(void **unused) {
         problem p = problems[i];
         if (is_left_out(i) || ((by_blocks || by_xmx8) && p.align == 1)) continue;
         if (by_blocks) p.align = 32;
-        /* On Intel's units, and for many slices, a launch joins them. */
+        /* On XMX, and with many splits, a separate launch merges them. */
         const bool are_joined = !without_units && (by_blocks || by_xmx8 || p.slices > 32);
         const int before = joins;
         try_counted(&p, 1, by_blocks || by_xmx8 ? 3 : 2);
@@ -460,8 +460,7 @@ static void decoding(void **unused) {
     if (!by_blocks && !by_xmx8) assert_in_range(most_local, 0, OF_NVIDIA);
 }
 
-/* Of few queries the processor's kernel writes no keys and values down, where it can read sixteen elements.
- */
+/* With few queries the CPU kernel packs neither keys nor values if it can read sixteen elements at a time. */
 static void few_queries(void **unused) {
     static const struct {
         problem of;
@@ -508,9 +507,10 @@ static void large_heads(void **unused) {
     }
 }
 
-/* Biases that are the same for all of some dimensions, whose gradients are sums over these. */
+/* Biases that are broadcast in some dimensions; their gradients are sums over these. */
 static void gradients_of_biases(void **unused) {
-    /* Heads of 132 numbers in fp32 take the plain kernels, which are quick where units are written out. */
+    /* Heads of 132 elements in fp32 use the portable kernels, which are fast when matrix engines are
+     * emulated. */
     problem p = {XPU_FLOAT32, 3, 2, 1, 65, 70, 132, 20, true, true, 4, .bias = BIAS_NUMBERS, .scale = 0.1};
     for (p.alike = 0; p.alike < 16; p.alike++) try_problem(&p);
     p.batch = 1, p.queries = 300, p.causal = false; /* many tiles a sum */

@@ -1,6 +1,6 @@
-/* The kernel cache on disk: a second process builds nothing; a file that is damaged in any way is built
- * anew and never used; writers at once and writers killed leave a working cache. The test starts itself as
- * the processes that use the cache. */
+/* The kernel cache on disk: a second process builds nothing; a damaged file is rebuilt and never used;
+ * concurrent writers and killed writers leave a working cache. The test starts itself as the processes that
+ * use the cache. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 #include "device_test.h"
 
-/* --- a process that uses the cache: builds or loads a kernel and checks what it computes --- */
+/* --- a process that uses the cache: builds or loads a kernel and checks its results --- */
 
 enum { WRONG = 1, GOOD = 100 }; /* exit status: GOOD + 10 * built + loaded */
 
@@ -59,7 +59,7 @@ static int run(unsigned number) { return result_of(start(number)); }
 
 static char paths[64][512];
 
-/* The files there whose names end so. */
+/* The files whose names have this suffix. */
 static int list(const char *end) {
     DIR *d = opendir(folder);
     if (!d) return 0;
@@ -111,7 +111,7 @@ static void a_second_process_builds_nothing(void **state) {
     assert_int_equal(run(1), LOADED);
     assert_int_equal(run(2), BUILT);
     assert_int_equal(list(".bin"), 2);
-    assert_int_equal(list(""), 2); /* and nothing else lies there */
+    assert_int_equal(list(""), 2); /* and there are no other files */
 }
 
 static void switched_off(void **state) {

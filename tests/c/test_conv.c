@@ -1,12 +1,13 @@
-/* Convolutions by matrix units, and GPUs' of other dtypes, their gradients, and what they end in, to the last
- * bit: of numbers whose sums are exact, with all strides, paddings, dilations, groups, layouts and
- * alignments. On devices without such units they are written out in plain OpenCL C.
+/* Convolutions on matrix engines, and on GPUs in other dtypes, with gradients and post-ops: elements are
+ * chosen so that sums are exact, and results must be equal to the last bit. All strides, paddings, dilations,
+ * groups, layouts and alignments. On devices without a matrix engine its instructions are emulated in OpenCL
+ * C.
  *
- *     test_conv [problems [seed [every]]]    so many with whatever kernel comes up, and each so
- *                                            many-th of those below
+ *     test_conv [problems [seed [every]]]    random problems, and one in `every` of those below
  *
- * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, xmx8 those of 8 lanes, fma the kernel without units,
- * with all dtypes, none what the device does without: a processor multiplies what it has written down. */
+ * OPENXPU_MATRIX=xmx, xmx8 selects XMX with SIMD16, SIMD8 instead of NVIDIA tensor cores; fma selects the GPU
+ * kernel without a matrix engine, with all dtypes; none selects what the device uses otherwise: im2col on a
+ * CPU. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 #include "xpu/ops/conv.h"
 #include "xpu/tuning.h"
 
-static int launches, by_units; /* by_units: those with units, or for few channels a group */
+static int launches, by_units; /* by_units: kernels on a matrix engine, or for few channels per group */
 static int by_tiles, by_depth, by_few, by_patches, plain, packs, transforms;
 static int of_y, of_x; /* by tiles */
 
@@ -34,7 +35,7 @@ static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status
         by_tiles++;
     else if (strstr(work->name, "conv_tiles") || strstr(work->name, "conv_point"))
         plain++;
-    if (strstr(work->name, "gemm")) by_patches++; /* or, if y is sought, by the host's product */
+    if (strstr(work->name, "gemm")) by_patches++; /* or, for y, the host's product */
     if (strstr(work->name, "conv_pack")) packs++;
     if (strstr(work->name, "conv_winograd")) transforms++;
     if (strstr(work->name, "conv_matrix ") && !strstr(work->name, "grad")) of_y++;
@@ -134,7 +135,7 @@ static void compare(const problem *w, const char *what, const memory *x, const d
                 (int)w->padding[1], (int)w->padding[2], (int)w->dilation[0], (int)w->dilation[1],
                 (int)w->dilation[2], w->x, w->w, w->y, creal(is), cimag(is), (long long)i, creal(want[i]),
                 cimag(want[i]));
-        memcpy(at, x->host + (at - got), size); /* what is left then must be as it was */
+        memcpy(at, x->host + (at - got), size); /* bytes that must be unchanged */
     }
     assert_memory_equal(got, x->host, x->bytes);
     free(got);
@@ -180,7 +181,7 @@ static void reference(const problem *p, const int64_t out[3], const double compl
             }
 }
 
-/* The line of matrix.def: of the units that are meant. Wide numbers have the smaller tiles. */
+/* A line of matrix.def for the selected engine; wide dtypes have the smaller tiles. */
 static int tile_of(const problem *p) {
     const bool wide = xpu_dtype_size(p->dtype) > 4;
     static const int of_blocks[] = {8, 9, 10, 11, 26}, of_squares[] = {22, 23, 24, 25, 28, 29, 30};
@@ -190,7 +191,7 @@ static int tile_of(const problem *p) {
                      : p->tile;
 }
 
-/* A problem's tensors, what is right for each of the three, and the biases of x and y. */
+/* A problem's tensors, the expected results of all three, and the biases of x and y. */
 typedef struct operands {
     memory x, w, y, x_bias, y_bias;
     int64_t sums[3];
@@ -258,8 +259,8 @@ static void try_problem(const problem *p) {
     drop_all(&o);
 }
 
-/* What an ending makes of a sum. Where it takes passes of its own, the sum and what is combined are rounded
- * in between. */
+/* Applies post-ops to a sum. If they are a separate pass, the sum and the operand of the binary post-op are
+ * rounded in between. */
 static double ended(const xpu_post_ops *e, xpu_dtype dtype, bool in_passes, double v, double other) {
     if (in_passes) v = creal(rounded_number(dtype, v));
     v = e->combine == XPU_COMBINE_ADD   ? v + other
@@ -276,7 +277,8 @@ static double ended(const xpu_post_ops *e, xpu_dtype dtype, bool in_passes, doub
     }
 }
 
-/* y, or x of a transposed convolution, combined with a tensor of its own, or with what it is written over. */
+/* y, or x of a transposed convolution, with a binary post-op whose operand is a separate tensor or the result
+ * itself. */
 static void try_ending(const problem *p, const xpu_post_ops *ending, bool transposed, bool in_place) {
     operands o;
     set(p, &o);
@@ -326,7 +328,7 @@ typedef enum purpose {
     SPREAD,
     BY_FEW,     /* the gradient of x, of few channels … */
     BY_PATCHES, /* … that w divides into patches */
-    LARGE,      /* enough for tiles without units, … */
+    LARGE,      /* large enough for tiles without a matrix engine, … */
     SMALL       /* … and not */
 } purpose;
 
@@ -401,8 +403,8 @@ static void every_kind(void **unused) {
     assert_true(!tiled || by_tiles > tiles_before);
 }
 
-/* What follows a convolution: in its kernel where that is a plain or a depthwise one, behind it after the
- * tiles, which never write over what is combined. */
+/* Post-ops: in the kernel for direct and depthwise convolutions, a separate pass after the tiles, which never
+ * overwrite the operand of the binary post-op. */
 static void endings(void **unused) {
     static const xpu_post_ops ways[] = {{XPU_COMBINE_ADD, XPU_EPILOGUE_RELU, {0}},
                                         {XPU_COMBINE_NONE, XPU_EPILOGUE_CLAMP, {-0.5, 1.5}},
@@ -431,8 +433,8 @@ static void endings(void **unused) {
     }
 }
 
-/* Do the elements of x's dimensions from `first` on lie in equal steps: in the order of the dimensions, or in
- * any? */
+/* Are the dimensions of x from `first` on contiguous with a common stride: in their order, or in any
+ * order? */
 static bool lies_evenly(const memory *x, int dims, int first, bool in_order) {
     int64_t step = 0, count = 1, all = 1;
     for (int i = first; i < dims + 2; i++) all *= x->size[i];
@@ -450,7 +452,7 @@ static bool lies_evenly(const memory *x, int dims, int first, bool in_order) {
     return true;
 }
 
-/* Gradients of images of few channels, and what they end in. */
+/* Gradients of images with few channels, with post-ops. */
 static void few_channels(void **unused) {
     static const xpu_post_ops ways[] = {{XPU_COMBINE_ADD, XPU_EPILOGUE_RELU, {0}},
                                         {XPU_COMBINE_NONE, XPU_EPILOGUE_CLAMP, {-0.5, 1.5}}};
@@ -479,8 +481,8 @@ static void few_channels(void **unused) {
     }
 }
 
-/* Without units the tiles are taken where a model expects less time of them; else the plain kernel is, or, by
- * a processor where the layout suits it, a product of windows. */
+/* Without a matrix engine, the cost model decides between tiles and the direct kernel or, on a CPU with a
+ * suitable layout, im2col. */
 static void choice(void **unused) {
     if (!by_fma) return;
     for (int i = 0; i < CASES; i++) {
@@ -511,8 +513,8 @@ static void long_sums(void **unused) {
     }
 }
 
-/* Images' gradient of w: few results of as many products as there are pixels. Each sum's slices are added up
- * by several work-items. x, whose pixels have few channels, is packed by one each. */
+/* Gradient of w for images: few results of long sums. The slices of a sum are added up by several work-items.
+ * x has few channels, so each of its pixels is packed by one work-item. */
 static void many_slices(void **unused) {
     const int number = xpu_tuning_index("matrix_split_k");
     SUCCEEDS(xpu_tuning_set(0, number, 130));
@@ -525,7 +527,7 @@ static void many_slices(void **unused) {
     SUCCEEDS(xpu_tuning_set(0, number, 1 << 20));
 }
 
-/* Pixels that lie on each other. */
+/* Overlapping pixels. */
 static void spread_source(void **unused) {
     for (int i = 0; i < CASES; i++) {
         problem p = cases[i].p;
@@ -544,13 +546,12 @@ static void spread_source(void **unused) {
     }
 }
 
-/* y and x are written, and for the gradient of w that of y is read, as they lie where an image's pixels lie
- * beside each other in whole pieces; else the latter is packed, as x is. Intel's units want their own order.
- */
+/* y and x are stored, and y's gradient is read for the gradient of w, without packing if an image's pixels
+ * are contiguous in whole vectors; otherwise the latter is packed, as x is. XMX needs its own layout. */
 static void pixels_as_they_lie(void **unused) {
     /* clang-format off */
     static const struct {
-        bool whole[2]; /* in pieces of eight, of four */
+        bool whole[2]; /* in vectors of eight, of four */
         problem p;
     } all[] = {
     {{true, true},   {XPU_BFLOAT16, 0, 2, FIRST,  8, 3, 1,  3, 37, AT(16, 14),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true,  false}},
@@ -578,8 +579,8 @@ static void pixels_as_they_lie(void **unused) {
     }
 }
 
-/* 3 x 3 taps with fewer multiplications, which small numbers' sums are still exact by: in all layouts, with
- * windows that reach over every edge. Of others nothing is transformed. */
+/* Winograd: 3 x 3 taps with fewer multiplications; sums of small elements are still exact. All layouts, with
+ * windows that reach over every edge. Other convolutions are not transformed. */
 static void transformed(void **unused) {
     const int number = xpu_tuning_index("conv_winograd"), tile = xpu_tuning_index("matrix_tile");
     SUCCEEDS(xpu_tuning_set(0, tile, 1 << 20));
@@ -593,7 +594,7 @@ static void transformed(void **unused) {
             p.taps[d] = 3, p.stride[d] = p.dilation[d] = 1;
             p.padding[d] = pick(0, 3), p.in[d] = pick(p.padding[d] ? 1 : 3, 12);
         }
-        if (i % 8 == 7) { /* what has no transform */
+        if (i % 8 == 7) { /* not supported by Winograd */
             const int d = i / 8 % 2;
             if (i % 5 == 0) p.taps[d] = 2;
             if (i % 5 == 1) p.stride[d] = 2;
@@ -629,7 +630,7 @@ static xpu_status take_little(xpu_stream *of, size_t size, void **memory, void *
 }
 static xpu_status give_back(void *memory, void *unused) { return xpu_free(memory); }
 
-/* Where there is no memory for planes the tiles do it, which want less. */
+/* Without memory for the planes the implicit GEMM runs, which needs less. */
 static void transforms_lack_memory(void **unused) {
     const int number = xpu_tuning_index("conv_winograd"), tile = xpu_tuning_index("matrix_tile");
     size_t most = 40000;

@@ -1,4 +1,4 @@
-/* Element types: sizes in bits, and what operations say of those that they don't take. */
+/* Element types: sizes in bits, and the errors of operations for unsupported dtypes. */
 #include "device_test.h"
 #include "xpu/ops/copy.h"
 #include "xpu/ops/gemm.h"
@@ -21,7 +21,7 @@ static void bytes_of_many_elements(void **state) {
     assert_int_equal(xpu_dtype_bytes(XPU_FLOAT32, 7), 28);
     assert_int_equal(xpu_dtype_bytes(XPU_FLOAT8_E4M3FN, 7), 7);
     for (size_t n = 0; n < 20; n++) assert_int_equal(xpu_dtype_bytes(XPU_INT4, n), (n + 1) / 2);
-    const size_t most = (size_t)1 << (8 * sizeof(size_t) - 1); /* whose bits no size_t can count */
+    const size_t most = (size_t)1 << (8 * sizeof(size_t) - 1); /* their size in bits would overflow size_t */
     assert_true(xpu_dtype_bytes(XPU_UINT4, most + 1) == most / 2 + 1);
     assert_int_equal(xpu_dtype_bytes(XPU_DTYPE_COUNT, 5), 0);
 }

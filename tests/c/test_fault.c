@@ -1,4 +1,4 @@
-/* An index out of range in device memory: left out, and reported by the next call that waits. */
+/* An index out of range on the device: the element is skipped, and the next call that waits reports it. */
 #include <stdlib.h>
 
 #include "device_test.h"

@@ -1,6 +1,6 @@
-/* Every allocation and every OpenCL call made to fail in turn: each time the caller gets an error with a
- * text, or the library copes; nothing crashes or leaks, and afterwards everything works. Needs a build with
- * OPENXPU_FAULTS; run it under AddressSanitizer, which sees the leaks. */
+/* Every allocation and every OpenCL call fails in turn: each time the caller gets an error with a text or the
+ * library recovers; nothing crashes or leaks, and everything works afterwards. Needs a build with
+ * OPENXPU_FAULTS; run under AddressSanitizer, which finds leaks. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "core/memory.h"
 #include "device_test.h"
 
-/* --- what is done over and over; each part gives back all that it took, whatever fails --- */
+/* --- operations that are repeated; each part frees everything that it allocated, whatever fails --- */
 
 static unsigned new_number = 100000; /* a kernel that no cache knows */
 

@@ -1,5 +1,4 @@
-/* Fourier transforms beside their sums in fp64: of all kinds, in any dimension and with steps between
- * numbers. */
+/* Fourier transforms of all kinds, in any dimension and with strides, against sums in fp64. */
 #include <complex.h>
 #include <math.h>
 #include <stdlib.h>
@@ -45,8 +44,7 @@ static double get(const void *memory, xpu_dtype dtype, int64_t at) {
     return dtype == XPU_FLOAT64 ? ((const double *)memory)[at] : ((const float *)memory)[at];
 }
 
-/* [ROWS, n, COLUMNS] along dimension 1, two numbers apart in `in`, with dimensions the other way round in
- * `out`. */
+/* [ROWS, n, COLUMNS] along dimension 1; stride 2 in `in`, and reversed dimensions in `out`. */
 static void try_length(int n, xpu_dtype dtype, xpu_fft_kind kind, bool inverse) {
     const int half = n / 2 + 1, given = kind == XPU_FFT_C2R ? half : n;
     const int made = kind == XPU_FFT_R2C ? half : n;
@@ -118,7 +116,7 @@ static void lengths(void **state) {
             }
 }
 
-/* Forward and back in place, by several dimensions and more than one pass over memory. */
+/* Forward and inverse in place, along several dimensions and with more than one pass over memory. */
 static void there_and_back(void **state) {
     enum { A = 4, B = 8192, C = 3, COUNT = 2 * A * B * C };
     const int64_t size[] = {A, B, C}, stride[] = {B * C, C, 1};

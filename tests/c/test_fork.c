@@ -1,5 +1,5 @@
-/* Forked children: after the device's first use every call answers XPU_ERROR_BAD_FORK, at once, whatever
- * locks other threads held at that moment; before it, a child is a process like any other. */
+/* Forked children: after the device's first use every call returns XPU_ERROR_BAD_FORK immediately, whatever
+ * locks other threads held at the fork; before it, a child works normally. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
@@ -113,7 +113,7 @@ static void after_first_use(void **state) {
     pid_t child = fork();
     if (child == 0) _exit(check_child());
     assert_int_equal(wait_for(child), 0);
-    /* The parent goes on. */
+    /* The parent continues. */
     SUCCEEDS(line_launch(stream, kernel, block, 1000, 5));
     SUCCEEDS(xpu_stream_synchronize(stream));
 }

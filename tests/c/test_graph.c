@@ -1,5 +1,5 @@
-/* Graphs: what is recorded isn't done, and is done by each replay: kernels, copies, fills, host functions,
- * random numbers, work of streams that joined. What can't be recorded is refused, and the capture goes on. */
+/* Graphs: recorded work doesn't run until replayed: kernels, copies, fills, host functions, random numbers,
+ * work of joined streams. Work that can't be recorded is rejected, and the capture continues. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -308,7 +308,7 @@ static void what_cannot_be_recorded_is_refused(void **state) {
     REFUSED(xpu_event_synchronize(within), "recorded during a capture");
     REFUSED(xpu_graph_replay(graph, other), "captures");
     REFUSED(xpu_graph_reset(graph), "captures");
-    /* what isn't part of it goes on */
+    /* calls outside of the capture work */
     add_to(other, memory, 1000);
     SUCCEEDS(xpu_stream_synchronize(other));
     add_to(stream, memory, 1);
@@ -477,7 +477,7 @@ static void one_graph_draws_again_what_another_drew(void **state) {
         assert_int_equal(shown[0], 99);
         assert_int_equal(shown[1], (40 + 8 * i + 4) / 4);
     }
-    SUCCEEDS(xpu_graph_reset(graph)); /* the other still has its numbers */
+    SUCCEEDS(xpu_graph_reset(graph)); /* the other generator has its own sequence */
     SUCCEEDS(xpu_graph_replay(backward, stream));
     SUCCEEDS(xpu_graph_destroy(backward));
     SUCCEEDS(xpu_generator_destroy(generator));

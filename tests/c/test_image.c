@@ -1,5 +1,5 @@
-/* Images of kernels: what is written is read back, what is damaged or foreign is refused with a reason, and
- * what is read runs. */
+/* Kernel images: a written image is read back and runs; damaged or foreign ones are rejected with a
+ * reason. */
 #include <stdlib.h>
 
 #include "device_test.h"
@@ -161,7 +161,7 @@ static void other_formats_are_refused_by_name(void **state) {
     static const char next[] = "{\"xpu_image\": 2, \"kind\": \"source\"}\n";
     is_refused(next, sizeof next - 1, XPU_ERROR_NOT_SUPPORTED,
                "it has format 2, but this libxpu reads format 1");
-    /* what openxpu wrote before formats had numbers */
+    /* written by openxpu before formats were numbered */
     static const char old[] = "{\"name\": \"k\", \"build_options\": \"\", \"params_size\": 16}\n";
     is_refused(old, sizeof old - 1, XPU_ERROR_INVALID_ARGUMENT, "bytes are not a kernel image");
     xpu_image *image;
@@ -294,7 +294,7 @@ static void what_is_read_runs(void **state) {
         xpu_image *image = through_bytes(&wanted);
         SUCCEEDS(xpu_image_kernel(image, 0, &kernel));
         adds_right(stream, image, kernel);
-        /* and what the driver makes of it */
+        /* and the driver's binary of it */
         xpu_image *built, *again;
         SUCCEEDS(xpu_image_build(image, 0, &built));
         assert_int_equal(built->kind, XPU_IMAGE_BINARY);
@@ -308,7 +308,7 @@ static void what_is_read_runs(void **state) {
     }
 }
 
-/* On a host's processor as one program, if they can be: their names tell them apart. */
+/* On a CPU as one program if possible: their names distinguish them. */
 static void several_become_one_program(void **state) {
     static const char other[] = "#define axpy_kernel axpy_other\n";
     char text[sizeof other + sizeof source];

@@ -1,5 +1,4 @@
-/* A device that is lost: every failing call says so, whatever error the driver gives, and no other call does.
- */
+/* A lost device: every failing call reports it, whatever error the driver returns, and other calls don't. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,12 +1,11 @@
-/* Products by matrix units, and GPUs' of other dtypes, to the last bit: of numbers whose sums are exact, with
- * all remainders, strides, alignments, batches and slices. On devices without such units they are written out
- * in plain OpenCL C.
+/* Products on matrix engines, and on GPUs in other dtypes: elements are chosen so that sums are exact, and
+ * results must be equal to the last bit. All remainders, strides, alignments, batches and split-K. On devices
+ * without a matrix engine its instructions are emulated in OpenCL C.
  *
- *     test_matrix [problems [seed [every]]]    so many with whatever kernel comes up, and of those below each
- *                                              so many-th
+ *     test_matrix [problems [seed [every]]]    random problems, and one in `every` of those below
  *
- * OPENXPU_MATRIX=xmx takes Intel's units for NVIDIA's, xmx8 those of 8 lanes, fma the kernel without units,
- * with all dtypes, dot the same with int8 four at a time. */
+ * OPENXPU_MATRIX=xmx, xmx8 selects XMX with SIMD16, SIMD8 instead of NVIDIA tensor cores; fma selects the GPU
+ * kernel without a matrix engine, with all dtypes; dot the same with int8 dot products of four. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-/* Products of quantized operands, and their numbers, beside float64: dtypes of elements, scales and zero
- * points, groups along and across, layouts, alignments, batches.
+/* Products of quantized operands, and dequantization, against float64: dtypes of elements, scales and zero
+ * points, groups along and across K, layouts, alignments, batches.
  *
  *     test_quantized [problems [seed]]
  *
- * With OPENXPU_MATRIX=ptx (or xmx, xmx8, dot: int8 alone) products by NVIDIA's units that read B as it lies,
- * written out on processors; with fma as GPUs multiply a few rows. */
+ * OPENXPU_MATRIX=ptx (or xmx, xmx8, dot: int8 only) tests kernels that dequantize B on the fly on a matrix
+ * engine, emulated on CPUs; fma those that GPUs use for few rows. */
 #include <math.h>
 
 #include "ops/dtype.h"

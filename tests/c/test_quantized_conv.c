@@ -1,10 +1,9 @@
-/* Convolutions of bytes with zero points, scales, a bias, another tensor and an activation, to bytes or
- * numbers, beside sums of integers: layouts, tiles, dimensions, groups, slices.
+/* int8 convolutions with zero points, scales, bias, added tensor and activation, with quantized or floating
+ * results, against integer sums: layouts, tiles, dimensions, groups, split-K.
  *
  *     test_quantized_conv [problems [seed]]
  *
- * With OPENXPU_MATRIX=ptx, xmx, xmx8, fma or dot by the kernels that GPUs have for them, written out on
- * processors. */
+ * OPENXPU_MATRIX=ptx, xmx, xmx8, fma or dot selects the GPU kernels, emulated on CPUs. */
 #include <math.h>
 
 #include "quantized_test.h"
