@@ -16,10 +16,10 @@
 #include "xpu/ops/tiles.h"
 #include "xpu/tuning.h"
 
-static bool tf32;        /* may fp32 be multiplied so? */
-static int64_t step = 1; /* elements from one to its neighbor, in operands */
-static int by_units;     /* launches of the kernel that uses matrix units */
-static int by_vectors;   /* … and of that for one row of results */
+static bool tf32;        /* may fp32 be multiplied as tf32? */
+static int64_t step = 1; /* stride between adjacent elements of operands */
+static int by_units;     /* launches of the kernel for matrix engines */
+static int by_vectors;   /* … and of GEMV */
 static size_t groups;    /* work-groups of the last launch of the former */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
@@ -28,17 +28,17 @@ static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemv ")) by_vectors++;
 }
 
-/* What decides the kernel. */
+/* The parameters that choose the kernel. */
 typedef struct kind {
     int tile;
     bool a_k_major, b_k_major, out_turned;
-    int a_align, b_align; /* elements */
+    int a_align, b_align; /* in elements */
     xpu_dtype dtype;
     xpu_epilogue epilogue;
     int extras;
-    xpu_dtype operand; /* int8, for another dtype of the result; 0: the same */
+    xpu_dtype operand; /* dtype of the result of int8 products; 0: the same */
 } kind;
-/* What is combined with the sums besides: one of the last three. */
+/* Binary post-op: one of the last three. */
 enum {
     CONJUGATE_A = 1,
     CONJUGATE_B = 2,
@@ -74,7 +74,7 @@ static memory make(xpu_dtype dtype, int64_t batch, int64_t rows, int64_t columns
     return x;
 }
 
-/* An element's place in memory. */
+/* The offset of an element in memory. */
 static size_t place(const memory *x, int64_t b, int64_t r, int64_t c) {
     return (size_t)(x->offset + b * x->matrix.batch_stride + r * x->matrix.row_stride +
                     c * x->matrix.column_stride);
@@ -89,7 +89,7 @@ static void drop(memory *x) {
     free(x->host);
 }
 
-/* Powers of two: of each line, or one for all. */
+/* Powers of two as scales: per row, or one for all. */
 typedef struct scales {
     float *host;
     void *device;
@@ -205,7 +205,7 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
                         xpu_dtype_name(w->dtype), w->tile, (long long)m, (long long)n, (long long)k,
                         (long long)i, (long long)batch, creal(is), cimag(is), (long long)r, (long long)s,
                         creal(want), cimag(want));
-                memcpy(at, out.host + (at - got), size); /* what is left then must be as it was */
+                memcpy(at, out.host + (at - got), size); /* bytes that must be unchanged */
             }
         }
     }
@@ -215,7 +215,7 @@ static void try_problem(const kind *w, int64_t batch, int64_t m, int64_t n, int6
     drop(&a), drop(&b), drop(&c), drop(&out), drop(&other);
 }
 
-/* Sizes around a tile's and a step's, and none of their multiples. */
+/* Sizes around those of a tile and a step, but not multiples of them. */
 static void try_sizes(const kind *w) {
     static const int64_t sizes[][4] = {{1, 2, 2, 1},    {1, 64, 64, 64},  {2, 33, 66, 17},
                                        {1, 130, 70, 0}, {1, 17, 140, 96}, {3, 65, 31, 130}};
@@ -223,7 +223,7 @@ static void try_sizes(const kind *w) {
         try_problem(w, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], i % 2, i % 4 == 1);
 }
 
-/* The same for reads of blocks, whose rules want rows of 64 bytes or more. */
+/* The same for block reads, which need rows of at least 64 bytes. */
 static void try_block_sizes(const kind *w) {
     static const int64_t sizes[][4] = {{1, 40, 64, 64},   {2, 33, 66, 34},  {1, 130, 72, 32},
                                        {1, 17, 140, 96},  {3, 65, 32, 130}, {1, 40, 64, 352},
@@ -239,14 +239,15 @@ static void all_tiles_and_layouts(void **unused) {
         {10, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
         {11, false, true, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
         {26, true, false, false, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
-        {8, false, false, false, 32, 32, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0, 0}, /* both across k */
+        {8, false, false, false, 32, 32, XPU_FLOAT16, XPU_EPILOGUE_NONE, 0,
+         0}, /* neither operand is K-major */
         {11, false, false, true, 32, 32, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
     };
     for (size_t i = 0; i < sizeof block_kinds / sizeof *block_kinds && by_blocks; i++) {
         const int before = by_units;
         if (is_left_out(i)) continue;
         try_block_sizes(&block_kinds[i]);
-        assert_true(by_units > before); /* not all of these sizes keep to the rules in all layouts */
+        assert_true(by_units > before); /* some of these sizes violate the rules in some layouts */
     }
     static const kind square_kinds[] = {
         {22, true, true, false, 8, 8, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0},
@@ -268,7 +269,7 @@ static void all_tiles_and_layouts(void **unused) {
     for (size_t i = 0; i < sizeof square_kinds / sizeof *square_kinds && by_xmx8; i++) {
         const int before = by_units;
         try_sizes(&square_kinds[i]);
-        try_problem(&square_kinds[i], 1, 300, 170, 104, true, false); /* all teams of the largest tiles */
+        try_problem(&square_kinds[i], 1, 300, 170, 104, true, false); /* all subgroups of the largest tiles */
         assert_int_equal(by_units - before, 7);
     }
     if (by_blocks || by_fma || by_xmx8) return;
@@ -289,7 +290,8 @@ static void all_tiles_and_layouts(void **unused) {
     }
 }
 
-/* The kernel without units: each tile with fp32, the smaller ones with wider and narrower numbers too. */
+/* The kernel without a matrix engine: every tile in fp32, the smaller ones also in wider and narrower
+ * dtypes. */
 static void all_tiles_without_units(void **unused) {
     static const kind kinds[] = {
         {12, true, true, false, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
@@ -311,11 +313,11 @@ static void all_tiles_without_units(void **unused) {
     }
 }
 
-/* Operands whose rows don't begin at 16 bytes. */
+/* Operands whose rows are not aligned to 16 bytes. */
 static void all_alignments(void **unused) {
     const kind other = {8, true, false, false, 8, 4, XPU_BFLOAT16, XPU_EPILOGUE_NONE, 0, 0};
     if (by_fma) return;
-    if (by_blocks || by_xmx8) { /* the plain kernel's */
+    if (by_blocks || by_xmx8) { /* those of the portable kernel */
         try_block_sizes(&other);
         return;
     }
@@ -331,7 +333,7 @@ static void all_alignments(void **unused) {
     }
 }
 
-/* Operands that are copied first: steps in both dimensions, lines that aren't aligned. */
+/* Operands that are packed first: strides in both dimensions, or misaligned rows. */
 static void packed_operands(void **unused) {
     const int tile = by_fma ? 20 : by_blocks ? 10 : by_xmx8 ? 24 : 6;
     const xpu_dtype dtype = by_fma ? XPU_FLOAT32 : XPU_BFLOAT16;
@@ -399,10 +401,10 @@ static void bytes(void **unused) {
     try_problem(&across, 2, 1, 70, 300, true, false);
     try_problem(&vector, 1, 50, 1, 33, false, false);
     try_problem(&vector, 1, 7, 5, 0, true, false);
-    try_problem(&across, 1, 9, 32, 4100, false, false); /* in slices */
+    try_problem(&across, 1, 9, 32, 4100, false, false); /* with split-K */
 }
 
-/* fp32 as tf32, which has the bits of these numbers. */
+/* fp32 as tf32, which represents these elements exactly. */
 static void rounded_to_tf32(void **unused) {
     static const kind by_ptx[] = {
         {1, true, true, false, 4, 4, XPU_FLOAT32, XPU_EPILOGUE_NONE, 0, 0},
@@ -429,7 +431,7 @@ static void rounded_to_tf32(void **unused) {
     tf32 = false;
 }
 
-/* A B of size x size fp32 numbers that lie by rows. */
+/* size x size products of row-major fp32 matrices. */
 static xpu_gemm_args square(int64_t size, void *a, void *b, void *out) {
     return (xpu_gemm_args){.dtype = XPU_FLOAT32,
                            .batch = 1,
@@ -443,8 +445,7 @@ static xpu_gemm_args square(int64_t size, void *a, void *b, void *out) {
                            .beta = {.dtype = XPU_FLOAT64, .value.f = 0}};
 }
 
-/* What is lost: 11 bits of a number are left, the nearest, Intel's units cut the others off, and NaN stays.
- */
+/* Rounding to tf32: 11 bits remain, rounded to nearest or, on XMX, truncated; NaN is kept. */
 static void what_tf32_loses(void **unused) {
     enum { SIZE = 16 };
     float a[SIZE * SIZE] = {0}, b[SIZE * SIZE] = {0}, out[SIZE * SIZE];
@@ -495,8 +496,8 @@ static double post_ops_of(const xpu_gemm_args *end, double v, double other) {
     }
 }
 
-/* Numbers from -100 to 100, times 1, by all epilogues and combinations: as the product ends, and by
- * themselves. */
+/* Elements from -100 to 100, times 1, with all epilogues and binary post-ops: fused, and as separate
+ * passes. */
 static void endings(void **unused) {
     enum { SIZE = 20 };
     float a[SIZE * SIZE], b[SIZE * SIZE] = {0}, other[SIZE * SIZE], out[SIZE * SIZE];
@@ -563,7 +564,7 @@ static void vectors(void **unused) {
     }
 }
 
-/* One row times one column, which GPUs read 16 bytes at a time where these are aligned: NVIDIA's refuse
+/* One row times one column. GPUs read 16 bytes at a time if these are aligned; NVIDIA GPUs fault on
  * others. */
 static void one_column(void **unused) {
     static const struct {
@@ -601,7 +602,7 @@ static void one_column(void **unused) {
     SUCCEEDS(xpu_free(out));
 }
 
-/* Of tiles of 32 x 32, so that long sums are cut into slices. */
+/* 32 x 32 tiles, so that long sums use split-K. */
 static kind of_few_results(int extras) {
     return (kind){by_blocks ? 10
                   : by_fma  ? 16
@@ -618,7 +619,7 @@ static kind of_few_results(int extras) {
                   0};
 }
 
-/* A long sum of few results is cut into slices. */
+/* A long sum with few results uses split-K. */
 static void long_sums(void **unused) {
     const kind w = of_few_results(ADDED);
     try_problem(&w, 1, 9, 32, 2050, true, true);
@@ -633,7 +634,7 @@ static void long_sums(void **unused) {
     SUCCEEDS(xpu_tuning_set(0, number, 1 << 20));
 }
 
-/* Slices are whole steps, of which none is left without any of k. */
+/* Slices are whole steps, and none is empty. */
 static void no_empty_slices(void **unused) {
     const kind w = of_few_results(0);
     xpu_tile tile;
@@ -651,7 +652,7 @@ static void no_empty_slices(void **unused) {
     assert_true(most > 1);
 }
 
-/* Rates that were measured go before the table's: each tile in turn is the fastest by far. */
+/* Measured rates take precedence over matrix.def: each tile in turn is made the fastest by far. */
 enum { M = 140, N = 290, NO_TILE = 1 << 20 };
 static size_t groups_of_product(xpu_dtype dtype, bool b_k_major) {
     const kind w = {.tile = NO_TILE,
@@ -698,10 +699,10 @@ static void measured_rates(void **unused) {
     reset_rates();
     assert_int_equal(groups_of_product(dtype, true), at_first);
 
-    /* Those of other operands and layouts are theirs. */
+    /* Other operands and layouts have separate rates. */
     for (int i = 0; i < xpu_tile_count(); i++) {
         set_rates(dtype, 1, i);
-        if (!by_fma || has_dot()) set_rates(other, 2, i); /* else bytes have those of singles */
+        if (!by_fma || has_dot()) set_rates(other, 2, i); /* otherwise int8 uses the rates of fp32 */
         assert_int_equal(groups_of_product(dtype, true), at_first);
     }
     reset_rates();
@@ -714,8 +715,8 @@ static void measured_rates(void **unused) {
     }
 }
 
-/* Where the largest tile would give each compute unit one small work-group that waits for both operands, it
- * gets two of half of that: NVIDIA's units, both along k. */
+/* If the largest tile would leave one small work-group per compute unit that waits for both operands, tiles
+ * of half the size are used. Tensor cores, both operands K-major. */
 static void two_small_groups(void **unused) {
     if (by_blocks || by_fma || by_xmx8) return;
     const xpu_device_properties *properties;
@@ -728,7 +729,7 @@ static void two_small_groups(void **unused) {
     assert_int_equal(groups, 2 * units);
 }
 
-/* A rate is told from a time by the model that tells times from rates. */
+/* The rate derived from a time is consistent with the cost model, which derives times from rates. */
 static void rates_of_times(void **unused) {
     const xpu_device_properties *p;
     SUCCEEDS(xpu_device_get_properties(0, &p));
@@ -742,12 +743,12 @@ static void rates_of_times(void **unused) {
                              XPU_ERROR_INVALID_ARGUMENT);
             continue;
         }
-        /* Groups are a multiple of what all units run at a time, and k so long that the first step is
-         * nothing. */
+        /* The number of work-groups is a multiple of what all compute units run at a time, and K is so large
+         * that the first step doesn't matter. */
         const int64_t m = tile.m * 1680, n = tile.n * (int64_t)p->gpu_subslice_count, k = 1 << 20;
         const double products = (double)m * (double)n * (double)k / (double)p->gpu_subslice_count;
         SUCCEEDS(xpu_tile_rate(0, dtype, false, i, m, n, k, 2, 1e-6 * products / 500000, &rate));
-        assert_true(rate > 499999 && rate < 501000 * 1.5); /* more where few work-items wait for memory */
+        assert_true(rate > 499999 && rate < 501000 * 1.5); /* more if few work-items wait for memory */
         SUCCEEDS(xpu_tile_rate(0, dtype, false, i, m, n, k, 2, 1e-6 * products / 250000, &half));
         assert_true(rate / half > 1.99 && rate / half < 2.01);
         assert_int_equal(xpu_tile_rate(0, dtype, false, i, 64, 64, 64, 2, 1e-9, &none),

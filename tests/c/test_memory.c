@@ -11,7 +11,7 @@ static xpu_memory_stats stats(void) {
     return s;
 }
 
-/* Whatever earlier tests left: nothing. */
+/* Frees whatever earlier tests left cached. */
 static int setup(void **state) {
     if (xpu_memory_empty_cache(0) || xpu_memory_reset_peak_stats(0) || xpu_memory_reset_accumulated_stats(0))
         return -1;
@@ -62,7 +62,7 @@ static void fills_of_every_pattern(void **state) {
     SUCCEEDS(xpu_free(device));
 }
 
-/* Each of a block's bytes is known before and after, for sizes and places that no unit of copying divides. */
+/* Every byte of a block is checked before and after, with sizes and offsets that no copy unit divides. */
 static void copies_and_fills_of_odd_bytes(void **state) {
     enum { ROOM = 3000 };
     xpu_stream *stream;
@@ -80,7 +80,7 @@ static void copies_and_fills_of_odd_bytes(void **state) {
         if (round % 3 == 0) from = from / 16 * 16, to = to / 16 * 16;
         memset(expected, 0xdd, ROOM);
         SUCCEEDS(xpu_memcpy(stream, b, expected, ROOM, true));
-        if (round % 2) { /* up in one piece, and within the device */
+        if (round % 2) { /* uploaded at once, then copied within the device */
             SUCCEEDS(xpu_memcpy(stream, a, there, ROOM, true));
             SUCCEEDS(xpu_memcpy(stream, b + to, a + from, size, false));
             memcpy(expected + to, there + from, size);
@@ -103,8 +103,8 @@ static void copies_and_fills_of_odd_bytes(void **state) {
     SUCCEEDS(xpu_free(b));
 }
 
-/* Reads `in` after a while and writes it to `out`: on an asynchronous device it runs when the host has
- * long gone on. */
+/* Reads `in` after a delay and writes it to `out`; on an asynchronous device it runs long after the host has
+ * continued. */
 static const char slow_source[] = "typedef struct { ulong in, out, count, wait; } slow_params;\n"
                                   "__kernel void slow(slow_params p) {\n"
                                   "    size_t i = get_global_id(0);\n"
@@ -122,7 +122,7 @@ static void a_recorded_stream_reads_what_was_there(void **state) {
     uint32_t *in, *again, *out, host[COUNT], pattern, overwrite = 0xffffffff;
     const xpu_device_properties *p;
     SUCCEEDS(xpu_device_get_properties(0, &p));
-    bool host_device = p->type == XPU_DEVICE_CPU; /* work there is done at once */
+    bool host_device = p->type == XPU_DEVICE_CPU; /* work completes immediately there */
     SUCCEEDS(xpu_stream_from_pool(0, XPU_PRIORITY_NORMAL, &a));
     SUCCEEDS(xpu_stream_from_pool(0, XPU_PRIORITY_NORMAL, &b));
     SUCCEEDS(xpu_kernel_create(0, slow_source, NULL, "slow", NULL, &kernel));
@@ -179,8 +179,8 @@ static void pinned_memory_waits_for_its_copies(void **state) {
     free(host);
 }
 
-/* Uploads behind work that takes a while: pageable memory may be changed at once, pinned memory is read when
- * the stream gets there. */
+/* Uploads queued behind slow work: pageable memory may be changed immediately, pinned memory is read when the
+ * stream gets there. */
 static void uploads_keep_the_order_of_the_stream(void **state) {
     enum { COUNT = 100000 };
     static const size_t sizes[] = {4, 200, 800, 5000, 4 * COUNT};
@@ -205,7 +205,7 @@ static void uploads_keep_the_order_of_the_stream(void **state) {
         xpu_range range = {.dims = 1, .groups = {(COUNT + 63) / 64}, .local = {64}};
         SUCCEEDS(xpu_launch(stream, kernel, &range, &params, sizeof params));
         for (size_t i = 0; i < count; i++) host[i] = round * 1000 + (uint32_t)i;
-        if (round % 2) { /* b comes down and goes up again as a, all by way of one pinned block */
+        if (round % 2) { /* b is downloaded and uploaded again as a, both through one pinned block */
             SUCCEEDS(xpu_memcpy(stream, pinned, b, bytes, false));
             SUCCEEDS(xpu_memcpy(stream, a, pinned, bytes, round % 4 == 1));
         } else {
@@ -227,7 +227,7 @@ static void uploads_keep_the_order_of_the_stream(void **state) {
     free(back);
 }
 
-/* Times are first wanted with work under way: what was there before comes before what follows. */
+/* Times are first requested while work is in progress: earlier work comes before later work. */
 static void times_are_kept_when_they_are_wanted(void **state) {
     enum { COUNT = 4096 };
     const xpu_device_properties *p;
@@ -288,7 +288,7 @@ static void out_of_memory_is_survived(void **state) {
     SUCCEEDS(xpu_free(other));
 }
 
-/* All of a GPU's memory in blocks of 1 GiB, each of which holds what was written to it. */
+/* Fills a GPU's memory with blocks of 1 GiB; each keeps its contents. */
 static void a_full_device_recovers(void **state) {
     const size_t block = (size_t)1 << 30;
     const xpu_device_properties *p;

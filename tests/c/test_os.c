@@ -1,5 +1,5 @@
-/* The operating system's layer: files that are written whole or not at all, appends that don't mix, folders,
- * libraries, locks, a thread's values, clocks. */
+/* The operating-system layer: atomic writes of files, appends that don't mix, folders, libraries, locks,
+ * thread-local values, clocks. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -83,8 +83,8 @@ static void *load(const char *path, const char **text) {
     return library;
 }
 
-/* What was read leaves memory and comes back; what was changed stays, as does what lies elsewhere, below too.
- */
+/* Pages that were only read are released and come back; modified pages stay, as do those of libraries around
+ * them. */
 static void test_trim(void **state) {
     enum { LIBRARIES = 5 };
     static const char *const names[LIBRARIES] = {"driver/part.so.1", "driver/beside.so", "driver/changed.so",
@@ -131,13 +131,14 @@ static void *load_often(void *of) {
 
 static atomic_bool is_slow;
 
-/* Instead of the C library's, so that a trim takes longer than another thread does to load a library. */
+/* Replaces the C library's function, so that a trim takes longer than another thread needs to load a
+ * library. */
 int madvise(void *start, size_t size, int advice) {
     if (atomic_load(&is_slow)) usleep(1000);
     return (int)syscall(SYS_madvise, start, size, advice);
 }
 
-/* Libraries that another thread loads and unloads, one where the other was, lose none of what is written to
+/* Libraries that another thread loads and unloads, at the same addresses, lose nothing that is written to
  * them. */
 static void test_trim_beside_loading(void **state) {
     often o = {.stop = false};
@@ -173,7 +174,7 @@ static void test_write_and_read(void **state) {
     assert_int_equal(size, 12);
     assert_memory_equal(data, "first sec\0nd", 12);
     core_free(data);
-    assert_true(os_file_write(path, NULL, 0)); /* over what is there; empty */
+    assert_true(os_file_write(path, NULL, 0)); /* replaces the file; an empty one */
     assert_true(os_file_read(path, &data, &size));
     assert_int_equal(size, 0);
     core_free(data);
@@ -192,14 +193,14 @@ static void test_what_cannot_be_written(void **state) {
     assert_false(os_file_write(in_folder("none/file"), (os_bytes[]){{"x", 1}}, 1));
     assert_false(os_file_append(in_folder("none/file"), "x", 1));
     assert_true(os_folder_make(in_folder("taken")));
-    assert_false(os_file_write(in_folder("taken"), (os_bytes[]){{"x", 1}}, 1)); /* a folder lies there … */
-    assert_int_equal(names(folder), 3);                                         /* … and alone */
+    assert_false(os_file_write(in_folder("taken"), (os_bytes[]){{"x", 1}}, 1)); /* the path is a folder … */
+    assert_int_equal(names(folder), 3); /* … with no temporary files */
     assert_false(os_file_read(in_folder("taken"), &data, &size));
     assert_int_equal(names(in_folder("none")), 0);
     assert_int_equal(rmdir(in_folder("taken")), 0);
 }
 
-/* Readers see one writer's file or another's, never a mixture or a part. */
+/* Readers see the file of one writer or another, never a mixture or a part. */
 enum { WRITERS = 4, ROUNDS = 50, LENGTH = 20000 };
 static atomic_bool stop;
 static char shared[512];
@@ -269,7 +270,7 @@ static void test_folders(void **state) {
     os_folders_make(in_folder("a/b//c"));
     assert_int_equal(stat(in_folder("a/b/c"), &status), 0);
     assert_int_equal(status.st_mode & 0777, 0700);
-    os_folders_make(in_folder("a/b/c/")); /* what is there stays */
+    os_folders_make(in_folder("a/b/c/")); /* existing files stay */
     assert_int_equal(names(in_folder("a/b")), 3);
     assert_int_equal(names(in_folder("a/b/c")), 2);
     char path[OS_PATH_SIZE];
@@ -288,7 +289,7 @@ static void test_environment(void **state) {
     unsetenv("OPENXPU_TEST_OS");
     os_environment_default("OPENXPU_TEST_OS", "1");
     assert_string_equal(getenv("OPENXPU_TEST_OS"), "1");
-    os_environment_default("OPENXPU_TEST_OS", "2"); /* what is set stays */
+    os_environment_default("OPENXPU_TEST_OS", "2"); /* existing values stay */
     assert_string_equal(getenv("OPENXPU_TEST_OS"), "1");
 }
 
@@ -304,7 +305,7 @@ static void test_libraries(void **state) {
     assert_true(root(9) == 3);
     assert_true(os_library_of(*(void **)&root, path));
     assert_non_null(strstr(path, "libm"));
-    assert_false(os_library_of(&path, path)); /* a thread's stack lies in none */
+    assert_false(os_library_of(&path, path)); /* a thread's stack is in no library */
 }
 
 static os_once once = OS_ONCE_INIT;
@@ -426,7 +427,7 @@ static const group_case groups[] = {
      300,
      200,
      {{"/a/b/memory.max", "314572800\n"}, {"/a/b/memory.current", "104857600\n"}}},
-    /* files in the cache that can go are not used up */
+    /* reclaimable page cache is not counted as used */
     {"0::/a\n",
      MOUNT_2("/"),
      300,
@@ -435,7 +436,7 @@ static const group_case groups[] = {
       {"/a/memory.current", "104857600\n"},
       {"/a/memory.stat", "anon 1\nactive_file 3\ninactive_file 20971520\n"}}},
     {"0::/a\n", MOUNT_2("/"), 0, 0, {{"/a/memory.max", "max\n"}, {"/a/memory.current", "104857600\n"}}},
-    /* the group above is smaller, or fuller */
+    /* the parent group has a lower limit, or is fuller */
     {"0::/a/b/c\n",
      MOUNT_2("/"),
      100,
@@ -452,7 +453,7 @@ static const group_case groups[] = {
       {"/a/b/memory.current", "20971520\n"},
       {"/a/memory.max", "209715200\n"},
       {"/a/memory.current", "199229440\n"}}},
-    /* from memory.high on the kernel holds processes back */
+    /* above memory.high, the kernel throttles processes */
     {"0::/a\n",
      MOUNT_2("/"),
      200,
@@ -460,7 +461,7 @@ static const group_case groups[] = {
      {{"/a/memory.max", "314572800\n"},
       {"/a/memory.high", "209715200\n"},
       {"/a/memory.current", "10485760\n"}}},
-    /* a container that sees its own group as the mount, with and without a namespace of its own */
+    /* a container that sees its own group as the mount, with and without a cgroup namespace */
     {"0::/\n", MOUNT_2("/"), 50, 40, {{"/memory.max", "52428800\n"}, {"/memory.current", "10485760\n"}}},
     {"0::/docker/x\n",
      MOUNT_2("/docker/x"),
@@ -482,7 +483,7 @@ static const group_case groups[] = {
      {{"/memory.max", "52428800\n"}, {"/memory.current", "10485760\n"}}},
     /* over its limit */
     {"0::/a\n", MOUNT_2("/"), 50, 0, {{"/a/memory.max", "52428800\n"}, {"/a/memory.current", "62914560\n"}}},
-    {"0::/a\n", MOUNT_2("/"), 50, 50, {{"/a/memory.max", "52428800\n"}}},     /* doesn't tell its use */
+    {"0::/a\n", MOUNT_2("/"), 50, 50, {{"/a/memory.max", "52428800\n"}}},     /* does not report its usage */
     {"0::/a\n", MOUNT_2("/"), 0, 0, {{"/a/memory.max", "10995116277760\n"}}}, /* more than there is */
     /* version 1 */
     {"9:name=systemd:/\n4:memory:/a\n0::/\n",
@@ -558,8 +559,8 @@ static void test_memory_of_the_machine(void **state) {
     assert_true(memory.total > 64 * MIB && memory.available <= memory.total);
 }
 
-/* Whether what is available becomes less than `than`, or with `more` greater: Linux counts up to seconds
- * later. */
+/* Waits until available memory is below `than`, or above it with `more`; Linux updates it with a delay of up
+ * to seconds. */
 static bool becomes(uint64_t than, bool more) {
     os_memory now;
     for (int i = 0; i < 500; i++) {
@@ -575,8 +576,8 @@ static bool becomes(uint64_t than, bool more) {
     return false;
 }
 
-/* Memory that another process takes is missing here, until it ends. Others take and give back meanwhile, so
- * that one attempt in several is asked for. */
+/* Memory that another process takes is missing here until it ends. Other processes allocate and free
+ * meanwhile, so one success in several attempts suffices. */
 static bool falls_and_rises(void) {
     os_memory before, during;
     const size_t size = 256 * MIB;
@@ -608,7 +609,7 @@ static void test_memory_falls(void **state) {
     while (!falls_and_rises()) assert_true(++attempts < 10);
 }
 
-/* A process's open file of a driver. */
+/* A process's open file of a driver (fdinfo). */
 static void lay_client(const char *tree, int process, int file, const char *target, const char *info) {
     char path[1024], name[64];
     snprintf(name, sizeof name, "/proc/%d/fdinfo/%d", process, file);
@@ -624,17 +625,17 @@ static void test_memory_of_gpus(void **state) {
     uint64_t used;
     lay("gpu", "/sys/bus/pci/devices/0000:03:00.0/vendor", "0x8086\n");
     lay("gpu", "/proc/meminfo", MEMINFO);
-    assert_false(os_gpu_memory_used(in_folder("gpu"), at, &used)); /* nobody is seen to use it */
+    assert_false(os_gpu_memory_used(in_folder("gpu"), at, &used)); /* no process uses it */
     assert_false(os_gpu_memory_used(in_folder("gpu"), "", &used));
     assert_false(os_gpu_memory_used(in_folder("gpu"), "0000:04:00.0", &used));
-    /* xe: what is resident, in one region of two; the other one is the host's */
+    /* xe: resident memory in one of two regions; the other region is host memory */
     lay_client(
         "gpu", 100, 5, "/dev/dri/renderD128",
         "pos:\t0\ndrm-driver:\txe\ndrm-client-id:\t7\ndrm-pdev:\t0000:03:00.0\ndrm-total-vram0:\t900 MiB\n"
         "drm-resident-vram0:\t300 MiB\ndrm-total-gtt:\t50 MiB\ndrm-resident-gtt:\t50 MiB\n");
     assert_true(os_gpu_memory_used(in_folder("gpu"), at, &used));
     assert_true(used == 300 * MIB);
-    /* the same client again; a file that is none; another GPU's; i915's, in KiB, of another process */
+    /* the same client again; not a client; another GPU's client; another process's, of i915, in KiB */
     lay_client("gpu", 100, 6, "/dev/dri/renderD128",
                "drm-client-id:\t7\ndrm-pdev:\t0000:03:00.0\ndrm-resident-vram0:\t300 MiB\n");
     lay_client("gpu", 100, 7, "/dev/null",
@@ -646,7 +647,7 @@ static void test_memory_of_gpus(void **state) {
                "drm-resident-system0:\t7 GiB\n");
     assert_true(os_gpu_memory_used(in_folder("gpu"), at, &used));
     assert_true(used == 400 * MIB);
-    /* drivers that count otherwise: amdgpu's "memory", others' total, in bytes */
+    /* drivers with other keys: amdgpu's "memory", others' total, in bytes */
     lay_client(
         "gpu", 400, 3, "/dev/dri/renderD128",
         "drm-client-id:\t10\ndrm-pdev:\t0000:03:00.0\ndrm-memory-vram:\t1024 KiB\ndrm-total-vram:\t9 MiB\n");
@@ -654,7 +655,7 @@ static void test_memory_of_gpus(void **state) {
                "drm-client-id:\t11\ndrm-pdev:\t0000:03:00.0\ndrm-total-vram0:\t1048576\n");
     assert_true(os_gpu_memory_used(in_folder("gpu"), at, &used));
     assert_true(used == 402 * MIB);
-    /* drivers that say what is left, or used, in one number, whoever has it */
+    /* drivers that report free or used memory of the whole device */
     lay("gpu", "/sys/bus/pci/devices/0000:03:00.0/drm/card0/lmem_total_bytes", "1073741824\n");
     lay("gpu", "/sys/bus/pci/devices/0000:03:00.0/drm/card0/lmem_avail_bytes", "536870912\n");
     assert_true(os_gpu_memory_used(in_folder("gpu"), at, &used));

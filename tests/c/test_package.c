@@ -1,5 +1,5 @@
-/* Packages: what is written is read back and runs; what is cut short, damaged, foreign or contradicts itself
- * is refused with a reason. Argument: how many damaged programs to try. */
+/* Packages: a written package is read back and runs; truncated, damaged, foreign or contradictory ones are
+ * rejected with a reason. Argument: number of damaged programs to try. */
 #include "package_test.h"
 #include "xpu/dlpack.h"
 
@@ -147,7 +147,7 @@ static void it_runs(void **state) {
     for (int i = 0; i < 65 * 5 + 1; i++) x[i] = (float)(i % 11) - 4;
     static const int sizes[] = {1, 5, 64, 5, 17};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
-        for (int shape = 0; shape < 3; shape++) { /* as it lies; with gaps; at an odd address */
+        for (int shape = 0; shape < 3; shape++) { /* dense; with gaps; at an odd address */
             const int rows = sizes[s], line = shape == 1 ? 5 : 4, first = shape == 2,
                       gap = shape == 1 ? 7 : 3;
             xpu_package_tensor in = {x + first, true, XPU_FLOAT32, 2, {rows, 4}, {line, 1}};
@@ -171,20 +171,19 @@ static void it_runs(void **state) {
                     assert_float_equal(y[first + i * gap + j], 2 * sum, 0);
                     assert_float_equal(z[i * 3 + j], 2 * sum, 0);
                 }
-            if (shape == 1) assert_float_equal(y[3], -7, 0); /* gaps keep what they hold */
+            if (shape == 1) assert_float_equal(y[3], -7, 0); /* gaps are unchanged */
         }
     xpu_package_close(package);
 }
 
 #if defined(__linux__)
-/* Not instrumented: a page of a library's constants may begin in a red zone of AddressSanitizer's. */
+/* Not instrumented, because a page of a library's constants may start in a red zone of AddressSanitizer. */
 __attribute__((no_sanitize("address"))) static void read_pages(uintptr_t at, uintptr_t end) {
     volatile unsigned char read = 0;
     for (; at < end; at += 4096) read += *(const unsigned char *)at;
 }
 
-/* KB in memory of what libraries have that can't be written, all of which is read first where `touch` says
- * so. */
+/* Resident KB of the read-only parts of libraries; with `touch`, all of them are read first. */
 static unsigned long libraries_in_memory(bool touch) {
     FILE *file = fopen("/proc/self/smaps", "r");
     char line[1024], mode[5];
@@ -203,8 +202,8 @@ static unsigned long libraries_in_memory(bool touch) {
     return sum;
 }
 
-/* After its first run, when kernels are built, a package on the host's processor gives back what the driver
- * read of its libraries; later ones leave it, and find all that they need. */
+/* After its first run, when kernels are built, a package on a CPU device releases what the driver read of its
+ * libraries. Later runs don't, and work. */
 static void the_first_run_gives_memory_back(void **state) {
     enum { PACKAGES = 2, LEAST = 1024 };
     const xpu_device_properties *properties;
@@ -283,7 +282,7 @@ static void wrong_inputs_are_refused(void **state) {
                     is_negative ? "output out0 has a negative stride" : "exceed the address space"))
             fail_msg("%s", xpu_last_error());
     }
-    /* a dimension without a step may say any stride, as NumPy's do */
+    /* a dimension of size 1 may have any stride, as in NumPy */
     in = (xpu_package_tensor){x, true, XPU_FLOAT32, 2, {1, 4}, {INT64_MAX, 1}};
     float y[4] = {7, 7, 7, 7};
     out = (xpu_package_tensor){y, true, XPU_FLOAT32, 2, {1, 3}, {INT64_MAX / 2, 1}};
@@ -331,7 +330,7 @@ static void dlpack_goes_in_and_out(void **state) {
             assert_float_equal(y[i * 3 + j], 2 * sum, 0);
         }
     managed->deleter(managed);
-    shape[0] = 1, strides[0] = -5; /* as a reversed row of a matrix has it */
+    shape[0] = 1, strides[0] = -5; /* a reversed row of a matrix */
     SUCCEEDS(xpu_package_tensor_from_dlpack(&given, 0, &in));
     assert_true(in.size[0] == 1 && in.stride[0] == 4 && in.stride[1] == 1);
     out = (xpu_package_tensor){y, true, XPU_FLOAT32, 2, {1, 3}, {3, 1}};
@@ -390,7 +389,7 @@ static void damaged_files_are_refused(void **state) {
         write_all(bytes, cut);
         open_refused(cut ? XPU_ERROR_INVALID_ARGUMENT : XPU_ERROR_IO, "package: ");
     }
-    /* each byte that means something; those between sections don't */
+    /* every significant byte; the gaps between sections are not checked */
     static const size_t from[] = {0, 4096, 8192, 12288, 16384};
     for (size_t s = 0; s < sizeof from / sizeof *from; s++)
         for (size_t i = from[s]; i < from[s] + 40 && i < size; i += 3) {
@@ -407,13 +406,13 @@ static void damaged_files_are_refused(void **state) {
     free(bytes);
 }
 
-/* Kernels for another kind of device aren't tried. */
+/* Kernels for another target are not tried. */
 static void other_targets_are_refused(void **state) {
     xpu_tile_target other;
     char target[XPU_TILE_TARGET_TEXT];
     SUCCEEDS(xpu_tile_target_of_device(0, &other));
-    other.lanes = 48 - other.lanes; /* 16 and 32 are possible */
-    other.matrix_lanes = 0;         /* which go with the lanes */
+    other.lanes = 48 - other.lanes; /* must be 16 or 32 */
+    other.matrix_lanes = 0;         /* depends on the lanes */
     SUCCEEDS(xpu_tile_target_write(&other, target, sizeof target));
     for (int i = 0; i < 2; i++) {
         char *kept = image;
@@ -431,7 +430,7 @@ static void other_targets_are_refused(void **state) {
     }
 }
 
-/* The words of one program, whose image and its binary lie so. */
+/* Writes a program with an image and its binary at these offsets. */
 static size_t put_program(int64_t *to, int64_t offset, int64_t size, int64_t binary_offset,
                           int64_t binary_size) {
     to[0] = WORDS;
@@ -462,8 +461,8 @@ static xpu_status run_once(float *got) {
     return status;
 }
 
-/* The first program whose kernels suit the device is taken; its kernels are binaries where the driver takes
- * them, which the one here can be told by: it quadruples. */
+/* The first program whose kernels suit the device is chosen. Kernels are binaries if the driver accepts them;
+ * here the binary can be told by its factor of 4. */
 static void several_kinds_of_devices(void **state) {
     xpu_tile_target other;
     char target[XPU_TILE_TARGET_TEXT], *quadruple = strdup(source);
@@ -487,7 +486,8 @@ static void several_kinds_of_devices(void **state) {
         at[i] = next, next += ((int64_t)sizes[i] + 7) / 8 * 8;
     }
     const xpu_package_chunk weights = {w, sizeof w};
-    /* the other's alone; both; with a binary; with a broken one; that, and one with the binary */
+    /* the other target only; both; with a binary; with a broken one; with a broken one, and one with the
+     * binary */
     for (int with = 0; with < 5; with++) {
         int64_t words[3 * WORDS + 4] = {with == 4 ? 3 : with ? 2 : 1};
         float got[3] = {0};
@@ -515,7 +515,7 @@ static void several_kinds_of_devices(void **state) {
     free(quadruple);
 }
 
-/* A word changed, and the file written with hashes that say it is whole. */
+/* A program with one changed word, written with correct hashes. */
 static void lies_are_refused(void **state) {
     static const struct {
         int64_t was[3], is[3];
@@ -552,7 +552,7 @@ static void lies_are_refused(void **state) {
     memcpy(longer, program, sizeof program);
     SUCCEEDS(write_words(longer, WORDS + 1));
     open_refused(XPU_ERROR_INVALID_ARGUMENT, "1 words follow");
-    /* views beyond their memory, and sizes that overflow, are known when the inputs' sizes are */
+    /* out-of-bounds views and overflowing sizes are found when the inputs' sizes are known */
     static const int64_t larger[] = {3, 48, INT64_MAX / 2, -1};
     for (int i = 0; i < 4; i++) {
         int64_t words[WORDS];
@@ -566,8 +566,8 @@ static void lies_are_refused(void **state) {
                          i ? XPU_ERROR_INVALID_ARGUMENT : XPU_SUCCESS);
         xpu_package_close(package);
     }
-    /* one element that stands for more than 63 bits count, and a stride that is never stepped by, though all
-     * lies within its memory */
+    /* more than 2^63 logical elements in one element of memory, and a stride that is never used, all within
+     * its memory */
     static const int64_t view[] = {3, XPU_FLOAT32, 1, 8, 1, 2, 0};
     static const int64_t untrue[2][7] = {{3, XPU_FLOAT32, 1, 9, 0, 2, 0}, {3, XPU_FLOAT32, 1, 1, 9, 2, 0}};
     int64_t words[WORDS];
@@ -589,7 +589,8 @@ static void lies_are_refused(void **state) {
     }
 }
 
-/* Tensors that begin behind their memory's start: an input's has nothing there, a new one's is its own. */
+/* Tensors that start after the start of their memory: nothing is there in an input, and a new tensor includes
+ * it. */
 static void offsets_stay_within(void **state) {
     enum { ROWS = 5, OUT = 3 * ROWS };
     xpu_package *package;
@@ -610,7 +611,7 @@ static void offsets_stay_within(void **state) {
     static const int64_t made[] = {2, XPU_FLOAT32, 2, 4, 2, 2, 1, 0, 0}; /* the new tensor */
     int at = 0;
     while (memcmp(words + at, made, sizeof made)) assert_true(++at + (int)(sizeof made / 8) <= WORDS);
-    words[at + 8] = 1; /* one element behind */
+    words[at + 8] = 1; /* one element later */
     SUCCEEDS(write_words(words, WORDS));
     SUCCEEDS(xpu_stream_default(0, &stream));
     SUCCEEDS(xpu_package_open(path, 0, &package));

@@ -1,9 +1,9 @@
-/* Packages with products of groups, and what a mixture of experts has beside them. Argument: how many damaged
+/* Packages with grouped products and the other operators of a mixture of experts. Argument: number of damaged
  * programs to try. */
 #include "package_test.h"
 
-/* y = x in groups times w, 0 behind the last; sums: y's rows added where `here` says; rate: how often `here`
- * has each number. x: [s, 2], w: [2, 2, 3], here: [s] of 0 to 3 */
+/* y = grouped product of x and w, 0 after the last group; sums: rows of y added at the indices `here`; rate:
+ * histogram of `here`. x: [s, 2], w: [2, 2, 3], here: [s] of 0 to 3 */
 #define TEXT8(a, b, c, d, e, f, g, h)                                                                        \
     ((int64_t)(a) | (int64_t)(b) << 8 | (int64_t)(c) << 16 | (int64_t)(d) << 24 | (int64_t)(e) << 32 |       \
      (int64_t)(f) << 40 | (int64_t)(g) << 48 | (int64_t)(h) << 56)
@@ -196,7 +196,7 @@ static const int64_t experts[] = {
 enum { EXPERTS = sizeof experts / sizeof *experts, ROWS_MOST = 40 };
 _Static_assert((int)EXPERTS <= (int)WORDS_MOST, "write_words has room for it");
 
-/* With as many rows, into memory that the run makes or, with `y`, into it. */
+/* Runs with this number of rows; outputs go to memory of the run or, with `y`, to `y`. */
 static xpu_status run_experts(xpu_package *package, int rows, const int32_t ends[2], const int64_t *here,
                               float *y, float *sums, float *rate) {
     static float x[ROWS_MOST * 2];
@@ -214,7 +214,7 @@ static xpu_status run_experts(xpu_package *package, int rows, const int32_t ends
     return status;
 }
 
-/* Ends that go back or beyond the rows make empty groups, as groups without rows are. */
+/* Ends that decrease or exceed the rows make empty groups, as do groups without rows. */
 static void experts_run(void **state) {
     static const int32_t ends[][2] = {{2, 5}, {0, 5}, {5, 5},   {2, 2},
                                       {0, 0}, {4, 1}, {99, -3}, {-1, INT32_MAX}};
@@ -248,7 +248,7 @@ static void experts_run(void **state) {
     xpu_package_close(package);
 }
 
-/* A place that isn't there is an error, on GPUs when the results are waited for, and the next run goes on. */
+/* An index out of range is an error, on GPUs when the results are waited for; the next run works. */
 static void scattering_beyond_is_an_error(void **state) {
     static const int32_t ends[2] = {1, 3};
     xpu_package *package;
@@ -263,7 +263,7 @@ static void scattering_beyond_is_an_error(void **state) {
     xpu_package_close(package);
 }
 
-/* Sizes and dtypes that the operators don't take, in files that are otherwise whole. */
+/* Unsupported sizes and dtypes in otherwise valid packages. */
 static void lies_of_experts_are_refused(void **state) {
     static const int32_t ends[2] = {1, 3};
     static const int64_t here[3] = {0, 3, 1};

@@ -119,7 +119,7 @@ static void failures(void **state) {
     assert_int_equal(xpu_host_free(a + 1), XPU_ERROR_INVALID_ARGUMENT);
     OK(xpu_host_free(a));
     assert_int_equal(xpu_host_free(a), XPU_ERROR_INVALID_ARGUMENT);
-    /* Out of memory gives back what is cached first. */
+    /* Out of memory releases cached blocks first. */
     fake_alloc_failure = XPU_ERROR_OUT_OF_HOST_MEMORY;
     assert_int_equal(xpu_host_malloc(1 << 20, &p), XPU_ERROR_OUT_OF_HOST_MEMORY);
     assert_int_equal(fake_host_blocks, 0);

@@ -1,4 +1,4 @@
-/* Leaving functions out of OpenCL C (core/prune.h): what is named stays, whatever way it is named. */
+/* Removal of unused functions from OpenCL C (core/prune.h): whatever is referenced, in any way, stays. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ static void what_is_called_stays(void **state) {
 }
 
 static void functions_that_only_call_each_other_go(void **state) {
-    pruned("static inline int even(int a);\n" /* without a body: no function */
+    pruned("static inline int even(int a);\n" /* a declaration, not a function */
            "static inline int odd(int a) { return a ? other(a - 1) : 0; }\n"
            "static inline int other(int a) { return a ? odd(a - 1) : 1; }\n"
            "__kernel void k(int a) {}\n",

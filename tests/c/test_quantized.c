@@ -13,12 +13,12 @@
 #include "xpu/ops/tiles.h"
 #include "xpu/tuning.h"
 
-static bool as_read; /* lay B out so that it can be multiplied as it is read; by Intel's XMX with SIMD16 at
-                        multiples of 64 bytes */
-static bool nibbles; /* … in 4 bits, by groups of 128 or one, as processors read sixteen dwords */
-static enum { NO_TILES, OF_ROWS, OF_COLUMNS } tiles; /* scales lie in tiles of such lines */
+static bool as_read; /* lay out B so that it can be dequantized on the fly; rows at multiples of 64 bytes for
+                        XMX with SIMD16 */
+static bool nibbles; /* … with 4 bits and groups of a multiple of 128 or a whole row, for the CPU kernel */
+static enum { NO_TILES, OF_ROWS, OF_COLUMNS } tiles; /* swizzled scales, of such rows */
 static int by_few, by_few_host, by_few_units, by_numbers, by_units, by_bytes;
-static size_t of_units; /* work-groups of the last launch by units */
+static size_t of_units; /* work-groups of the last launch on a matrix engine */
 
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused) {
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "gemm_small_m ")) by_few++;
@@ -32,7 +32,7 @@ static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status
 
 static int bits_of(xpu_dtype dtype) { return dtype == XPU_FLOAT4_E2M1FN_X2 ? 4 : xpu_dtype_bits(dtype); }
 
-/* What the bits of an element mean, by the formats' definitions. */
+/* The values of elements, from the formats' definitions. */
 static double minifloat(unsigned bits, int exponent_bits, int mantissa_bits, int bias) {
     const int mantissa = (int)(bits & ((1u << mantissa_bits) - 1));
     const int exponent = (int)(bits >> mantissa_bits & ((1u << exponent_bits) - 1));
@@ -52,7 +52,7 @@ static double element_value(xpu_dtype dtype, unsigned bits) {
     default: return bits;
     }
 }
-/* Of those that are numbers, and for wide formats not so large that they hide the others. */
+/* No NaN or infinity and, in wide formats, no values so large that they hide the others. */
 static unsigned some_element(xpu_dtype dtype) {
     if (bits_of(dtype) == 4) return (unsigned)pick(0, 15);
     const unsigned sign = (unsigned)pick(0, 1) << 7;
@@ -65,7 +65,7 @@ static unsigned some_element(xpu_dtype dtype) {
     }
 }
 
-/* An operand that may be quantized, and its numbers in float64. */
+/* An operand, quantized or not, and its values in float64. */
 typedef struct operand {
     memory data, scale, zero;
     xpu_matrix matrix;
@@ -92,7 +92,7 @@ static size_t part_size(xpu_dtype dtype) { return xpu_dtype_size(dtype); }
 
 static int64_t groups_of(int64_t length, int64_t group) { return group ? (length + group - 1) / group : 1; }
 
-/* Of line l's number s, of `count`. */
+/* Scale number s of row l, of `count`. */
 static int64_t place_in_tiles(int64_t l, int64_t s, int64_t count) {
     return (l / 128 * ((count + 3) / 4) + s / 4) * 512 + l % 32 * 16 + l / 32 % 4 * 4 + s % 4;
 }
@@ -231,7 +231,7 @@ static xpu_dtype some_single(void) {
     return all[pick(0, 2)];
 }
 
-/* Has each kernel got its share? */
+/* Has each kernel been used often enough? */
 static bool have_all_some(void) {
     if (by_ptx || by_xmx) return by_units > problems / 4 && (by_xmx || by_few_units >= problems / 12);
     if (is_host && by_few_host < problems / 10) return false;
@@ -242,7 +242,7 @@ static void tune(const char *name, int64_t value) {
     SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index(name), value));
 }
 
-/* The tile of Intel's units whose teams make B's numbers for each other. */
+/* XMX: the tile whose subgroups share dequantized elements. */
 static int shared_tile(void) {
     xpu_tile tile = {0};
     for (int i = 0; i < xpu_tile_count(); i++) {
@@ -253,7 +253,7 @@ static int shared_tile(void) {
     return -1;
 }
 
-/* A times B, whose lines lie along k, `pitch` elements apart. */
+/* Arguments of A times K-major B, with rows `pitch` elements apart. */
 static xpu_gemm_args args_of(xpu_dtype dtype, int64_t m, int64_t n, int64_t k, int64_t pitch, const memory *a,
                              const memory *b, const memory *out) {
     return (xpu_gemm_args){.dtype = dtype,
@@ -267,7 +267,7 @@ static xpu_gemm_args args_of(xpu_dtype dtype, int64_t m, int64_t n, int64_t k, i
                            .alpha = {XPU_FLOAT64, {.f = 1}}};
 }
 
-/* As many as are asked for, and more where those that were drawn leave a kernel out. */
+/* Runs the requested number of random problems, and more until each kernel has been used. */
 static void products_of_whatever_comes(void **unused) {
     int i = 0, in_several_parts = 0;
     for (; i < problems || (i < 20 * problems && !have_all_some()); i++) {
@@ -321,7 +321,7 @@ static void products_of_whatever_comes(void **unused) {
         SUCCEEDS(xpu_gemm_quantized(stream, &args, a_too ? &a.q : NULL, b_too ? &b.q : NULL));
         if (in_parts && by_numbers - written > 1 + a_too) in_several_parts++;
         SUCCEEDS(xpu_memcpy(stream, out.host, out.device, size, true));
-        /* Rounding of a result and, where numbers are written down, of each operand's. */
+        /* The rounding of a result and, if operands are dequantized into a workspace, of their elements. */
         const double unit = dtype == XPU_FLOAT32 ? 0x1p-20 : dtype == XPU_FLOAT16 ? 0x1p-11 : 0x1p-8;
         for (int64_t z = 0; z < batch; z++)
             for (int64_t r = 0; r < m; r++)
@@ -335,7 +335,7 @@ static void products_of_whatever_comes(void **unused) {
                     if (args.epilogue == XPU_EPILOGUE_RELU && v < 0) v = 0;
                     const double got = get_number(dtype, out.host, (z * m + r) * n + s);
                     if (dtype == XPU_FLOAT16 && fabs(v) > 65000 && got * v > 65000.0 * 65000)
-                        continue; /* its end */
+                        continue; /* the end of the row */
                     if (!(fabs(got - v) <= unit * (size_of_it + fabs(v)) + 1e-6))
                         fail_msg("problem %d, %s x %s in %s, %d x %d x %d: %g at %d, %d instead of %g", i,
                                  a_too ? xpu_dtype_name(a.q.dtype) : "-",
@@ -346,7 +346,8 @@ static void products_of_whatever_comes(void **unused) {
     }
     nibbles = false;
     tune("matrix_tile", 1 << 20), tune("quantized_workspace", 1 << 26);
-    assert_true(by_ptx || by_xmx || problems < 20 || in_several_parts > 0); /* who seldom write any down */
+    assert_true(by_ptx || by_xmx || problems < 20 ||
+                in_several_parts > 0); /* which seldom dequantize into a workspace */
     print_message(
         "%d problems: %d launches read the elements, %d of them by units, %d of a few rows; %d wrote numbers "
         "down\n",
@@ -354,8 +355,8 @@ static void products_of_whatever_comes(void **unused) {
     assert_true(have_all_some());
 }
 
-/* What the units can't read of an int8 matrix and its partner goes another way, and never as numbers that it
- * isn't: exact sums. */
+/* int8 products that the engine does not support use other kernels and must not be misread: sums are
+ * exact. */
 static void what_units_do_not_read(void **unused) {
     static const struct {
         int64_t m, n, k, a_row, a_column, a_first, b_across, b_first, group;
@@ -420,7 +421,7 @@ static void what_units_do_not_read(void **unused) {
     }
 }
 
-/* Scales that don't vary along k are multiplied with sums: as exact as the rounding of the result. */
+/* Scales that are constant along K multiply the sums, so the error is that of rounding the result. */
 static void sums_have_the_scales(void **unused) {
     enum { M = 20, N = 24, K = 64 };
     static const int rows[] = {1, 3, 6, M};
@@ -451,9 +452,9 @@ static void sums_have_the_scales(void **unused) {
             const xpu_gemm_args args = args_of(dtype, m, N, K, K, &a, &b, &out);
             const int before = by_numbers, lines = by_few_units;
             SUCCEEDS(xpu_gemm_quantized(stream, &args, both ? &qa : NULL, &qb));
-            if (by_ptx) assert_int_equal(by_few_units - lines, m <= 6); /* A is written down for it */
+            if (by_ptx) assert_int_equal(by_few_units - lines, m <= 6); /* A is dequantized first */
             SUCCEEDS(xpu_memcpy(stream, out.host, out.device, M * N * 2, true));
-            if (by_fma && m < 5) assert_int_equal(by_numbers, before); /* A is read as it lies, too */
+            if (by_fma && m < 5) assert_int_equal(by_numbers, before); /* A is dequantized on the fly, too */
             for (int r = 0; r < m; r++)
                 for (int c = 0; c < N; c++) {
                     double sum = 0, size = 0;
@@ -474,7 +475,7 @@ static void sums_have_the_scales(void **unused) {
         }
 }
 
-/* A NaN among the weights is one in its column, and nowhere else. */
+/* A NaN among the weights makes its column NaN, and nothing else. */
 static void nan_of_float8(void **unused) {
     enum { M = 24, N = 40, K = 160 };
     static const xpu_dtype of[] = {XPU_FLOAT8_E4M3FN, XPU_FLOAT8_E5M2};
@@ -483,7 +484,7 @@ static void nan_of_float8(void **unused) {
         memory a = memory_of(M * 192 * 2), b = memory_of((size_t)N * 192), out = memory_of(M * N * 4);
         const xpu_dtype dtype = i % 2 ? XPU_FLOAT16 : XPU_BFLOAT16;
         for (int j = 0; j < M * 192; j++) put_number(dtype, a.host, j, 1);
-        for (int j = 0; j < N * 192; j++) b.host[j] = (uint8_t)(j % 64); /* which are positive numbers */
+        for (int j = 0; j < N * 192; j++) b.host[j] = (uint8_t)(j % 64); /* which are positive values */
         b.host[5 * 192 + 37] = 0x7f, b.host[39 * 192 + 159] = 0xff;
         send(&a, M * 192 * 2), send(&b, (size_t)N * 192);
         const xpu_quant_params q = {.dtype = of[i / 2 % 2]};
@@ -502,8 +503,8 @@ static void nan_of_float8(void **unused) {
     }
 }
 
-/* Times the identity elements of 4 bits less their zero points are there to see: all zero points of int8, and
- * the outmost middles that are taken for small, and one that isn't, rounded once. */
+/* 4-bit elements times the identity show elements minus zero points: all int8 zero points, and the extreme
+ * zero_offsets that count as small, and one that doesn't. Results are rounded once. */
 static void every_zero_point(void **unused) {
     enum { N = 256, K = 128, GROUP = 64 };
     static const struct {
@@ -555,8 +556,8 @@ static void every_zero_point(void **unused) {
     }
 }
 
-/* A line of one group, and a row without negative numbers: what integers are written into adds up to
- * thousands of times what is asked for. */
+/* A single group per row, and a row without negative elements: the bias of integers in the mantissa adds up
+ * to thousands of times the result. */
 static void long_groups(void **unused) {
     enum { N = 64, K = 4096 };
     memory a = memory_of(K * 2), b = memory_of(N * K / 2), out = memory_of(N * 2), scale = memory_of(N * 2);
@@ -589,7 +590,8 @@ static void long_groups(void **unused) {
     drop(&a), drop(&b), drop(&out), drop(&scale);
 }
 
-/* The work-groups of 128 rows times n lines of integers in few bits, whose results are looked at. */
+/* Returns the number of work-groups of 128 rows times n rows of quantized integers, and checks the
+ * results. */
 static size_t groups_of_rows(xpu_dtype dtype, int64_t n) {
     enum { M = 128, K = 512 };
     const int64_t bytes = n * K * bits_of(dtype) / 8;
@@ -619,16 +621,16 @@ static size_t groups_of_rows(xpu_dtype dtype, int64_t n) {
     return of_units;
 }
 
-/* Numbers are made once for 128 rows, of which NVIDIA's compute units get a tile each, where of numbers that
- * lie there they would get two of 64 rows. */
+/* Elements are dequantized once for 128 rows, so each compute unit gets one tile; unquantized weights would
+ * use two of 64 rows. */
 static void high_tiles(void **unused) {
     const xpu_device_properties *p;
     SUCCEEDS(xpu_device_get_properties(0, &p));
     if (by_ptx) assert_int_equal(groups_of_rows(XPU_INT8, 64 * p->gpu_subslice_count), p->gpu_subslice_count);
 }
 
-/* Of three tiles of 64 lines for each compute unit two go at a time, of 4-bit numbers, and the third takes as
- * long as those: wider ones, of which all go at once, are better. */
+/* Three tiles of 64 columns per compute unit: with 4-bit weights two run at a time, and the third takes as
+ * long again. Wider tiles, which run all at once, are better. */
 static void one_wave(void **unused) {
     const xpu_device_properties *p;
     SUCCEEDS(xpu_device_get_properties(0, &p));
@@ -636,8 +638,8 @@ static void one_wave(void **unused) {
     if (by_ptx) assert_int_equal(groups_of_rows(XPU_INT4, n), (n + 127) / 128);
 }
 
-/* 8-bit activations with zero points, weights by channel, a bias, another tensor, an activation, and back to
- * bytes or numbers. */
+/* 8-bit activations with zero points, weights with scales per channel, bias, added tensor, activation, and a
+ * quantized or floating result. */
 static void layers_of_bytes(void **unused) {
     static const xpu_dtype ways[] = {XPU_FLOAT32, XPU_BFLOAT16, XPU_FLOAT16, XPU_INT8, XPU_UINT8};
     static const int64_t few[] = {1, 2, 7, 16}, many[] = {17, 33, 64, 70};
@@ -739,7 +741,7 @@ static void layers_of_bytes(void **unused) {
     if (has_unit) assert_true(by_bytes > 1);
 }
 
-/* All elements there are, exactly. */
+/* All values of all formats, exactly. */
 static void every_element(void **unused) {
     for (size_t d = 0; d < (size_t)STORED; d++)
         for (int odd = 0; odd < 2; odd++) {

@@ -17,7 +17,7 @@ static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status
     if (point == XPU_TRACE_BEGIN && strstr(work->name, "conv_matrix_reduce_slices")) by_slices++;
 }
 
-/* A tensor of n x channels x dims, with channels innermost or first, some elements apart. */
+/* A tensor of n x channels x dims, channels last or first, with gaps between elements. */
 typedef struct image {
     memory data;
     int64_t size[5], stride[5], count;
@@ -50,7 +50,7 @@ static int64_t place_in(const image *x, int dims, int64_t n, int64_t channel, co
 typedef struct convolution {
     int tile, dims;
     int64_t batch, groups, c, k, in[3], taps[3], stride[3], padding[3], dilation[3];
-    bool last[3]; /* x, w, y: channels innermost */
+    bool last[3]; /* x, w, y: channels last */
     int64_t align;
     xpu_dtype of_x, to, of_other;
     int zero;           /* of x */
@@ -58,7 +58,7 @@ typedef struct convolution {
     bool by_channel, bias, adds, relu, with_sums;
 } convolution;
 
-/* Whether a kernel served it. */
+/* Returns whether a kernel supported the problem. */
 static bool try_convolution(const convolution *p) {
     static const int tiles[][8] = {{0, 1, 2, 3, 4, 5, 6, 7},
                                    {8, 9, 10, 11, 26, 9, 10, 11},
@@ -147,7 +147,8 @@ static bool try_convolution(const convolution *p) {
             const int64_t place = place_in(&y, p->dims, n, k, at);
             double v = 0.5 * (double)sum * ((float *)scale.host)[channels] *
                        ((float *)scale.host)[p->by_channel ? k : 0];
-            /* Of exact sums the roundings of the scales and of the number; multiply-adds round sums, too. */
+            /* Sums are exact; the error is that of rounding scales and the result. Kernels without a matrix
+             * engine round sums, too. */
             double most = 3e-7 * fabs(v) + (by_fma ? 4e-7 * (double)(p->c * taps) : 0) + 1e-5;
             if (p->bias) v += ((float *)bias.host)[k];
             if (p->adds) v += byte_or_number(p->of_other, &other.data, place, 0.03125, 3);
@@ -174,7 +175,7 @@ static bool try_convolution(const convolution *p) {
             memcpy(y.data.host + place * (int64_t)xpu_dtype_size(p->to),
                    before + place * (int64_t)xpu_dtype_size(p->to), xpu_dtype_size(p->to));
         }
-        assert_memory_equal(y.data.host, before, size); /* around it nothing was written */
+        assert_memory_equal(y.data.host, before, size); /* bytes around it must be unchanged */
         free(before);
     }
     drop(&x.data), drop(&w.data), drop(&y.data), drop(&other.data);
@@ -216,7 +217,7 @@ static void convolutions_of_bytes(void **unused) {
         p.zero = pick(0, 3) ? (int)pick(low, low + 255) : 0;
         served += try_convolution(&p);
     }
-    /* Few results of long sums, in slices; full sums; zero points without the weight's sums. */
+    /* Few results of long sums with split-K; the largest sums; zero points without the sums of w. */
     convolution p = {.tile = 7,
                      .dims = 2,
                      .batch = 1,
@@ -251,7 +252,7 @@ static void convolutions_of_bytes(void **unused) {
     p.of_x = XPU_UINT8, p.with_sums = true, p.zero = 256;
     assert_false(try_convolution(&p));
     p.zero = 128, p.c = 8192;
-    assert_false(try_convolution(&p)); /* of more than 2^16 products */
+    assert_false(try_convolution(&p)); /* sums of more than 2^16 products */
     p.groups = 8, p.c = p.k = 4;
     assert_false(try_convolution(&p));
     print_message("%d of %d convolutions of bytes\n", served, 8 + problems / 2);

@@ -1,4 +1,4 @@
-/* Requests: what an operation builds is recorded as a line, from which another process builds the same
+/* Build requests: what an operation builds is recorded as a line, from which another process builds the same
  * program, so that the operation then builds nothing. The test starts itself as the processes that use the
  * cache. */
 #define _GNU_SOURCE
@@ -13,7 +13,7 @@
 
 static char folder[256], recording[300];
 
-/* --- a process that uses operations of the families whose kernels' texts are written --- */
+/* --- a process that uses operations with generated kernel source --- */
 
 static int use_operations(void) {
     enum { ROWS = 40, COLUMNS = 50, COUNT = ROWS * COLUMNS };
@@ -44,7 +44,7 @@ static int use_operations(void) {
     return first == 0 ? 0 : 1;
 }
 
-/* Builds the lines of the recording. */
+/* Builds the recorded requests. */
 static int replay(void) {
     char line[4096];
     FILE *file = fopen(recording, "r");
@@ -101,10 +101,10 @@ static void what_was_recorded_is_built(void **state) {
     unsetenv("OPENXPU_RECORD_KERNELS");
     unsetenv("OPENXPU_CACHE");
     assert_in_range(built, 3, 20);
-    assert_int_equal(lines_of_recording(), built); /* each is written down */
+    assert_int_equal(lines_of_recording(), built); /* each is recorded */
     assert_int_equal(run("replay"), built);
     assert_int_equal(run("replay"), 0);
-    assert_int_equal(run("use"), 0); /* all is there */
+    assert_int_equal(run("use"), 0); /* everything is cached */
 }
 
 static void a_list_comes_with_the_library(void **state) {

@@ -1,4 +1,4 @@
-/* Pointers to segments, for segments that meet in any way within a granule, at any address. */
+/* Lookup of segments by pointers, with any arrangement of segments within a granule, at any address. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static void check_ends(piece *pieces, int count) {
 }
 
 static void every_way_to_meet(void **state) {
-    /* Low, usual, and top-of-memory addresses as GPUs with 57-bit ranges give them. */
+    /* Low, usual, and top-of-memory addresses, as on GPUs with 57-bit address spaces. */
     static const uintptr_t regions[] = {0x200000, 0x7f1234567000, 0xffff8000ab400000, 0xff00000000200040};
     uint64_t r = 5;
     for (int region = 0; region < 4; region++) {
@@ -70,7 +70,7 @@ static void overlaps_are_refused(void **state) {
         piece b = {bases[i], sizes[i], 1, false};
         assert_int_equal(segment_map_add(1, as_segment(&b), (char *)b.base, b.size), XPU_ERROR_NOT_SUPPORTED);
         check_ends(&a, 1);
-        /* Nothing of the refused one stays. */
+        /* Nothing of the rejected segment remains. */
         assert_int_equal(segment_map_device((char *)a.base - 1), -1);
         assert_int_equal(segment_map_device((char *)a.base + a.size), -1);
     }

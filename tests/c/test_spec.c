@@ -1,4 +1,4 @@
-/* What a kernel is built for: each fact is in the key and in the options, and none is cut to its bits. */
+/* Kernel build specs: every entry is in the key and in the options, and none is truncated. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +62,7 @@ static void facts_are_in_both(void **state) {
 }
 
 static void numbers_of_all_widths_are_told_apart(void **state) {
-    for (int bits = 1; bits <= 64; bits++) { /* three facts: in one word, over two, over three */
+    for (int bits = 1; bits <= 64; bits++) { /* three entries: in one word, over two, over three */
         kernel_spec zero, one;
         for (int at = 0; at < 3; at++) {
             spec_begin(&zero, FAMILY_SORT);

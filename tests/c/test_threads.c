@@ -19,7 +19,7 @@ typedef struct worker {
     char wrong[600];
 } worker;
 
-/* Hands blocks over to the next thread, which reads them on its own stream and frees them. */
+/* Passes blocks to the next thread, which reads them on its own stream and frees them. */
 static pthread_mutex_t parcel_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct parcel {
     uint32_t *memory;
@@ -43,7 +43,7 @@ static struct parcel {
     } while (0)
 
 static void one_round(worker *w, xpu_stream *stream, int round) {
-    unsigned number = 3 + (unsigned)(round / 16 % 4); /* all threads come to the same new kernels */
+    unsigned number = 3 + (unsigned)(round / 16 % 4); /* all threads request the same new kernels */
     uint32_t add = (uint32_t)(round * THREADS + w->number), *memory, *host, *pinned, *copy;
     size_t bytes = COUNT * sizeof *memory;
     xpu_kernel *kernel;
@@ -78,7 +78,7 @@ static void one_round(worker *w, xpu_stream *stream, int round) {
     TRY(xpu_event_destroy(event));
     TRY(xpu_free(memory));
 
-    /* `copy` goes to another thread; what lies there is taken in exchange. */
+    /* Passes `copy` to another thread, and takes what is there in exchange. */
     struct parcel give = {copy, NULL, number * 7 + add}, take;
     TRY(xpu_event_create(0, false, &give.ready));
     TRY(xpu_event_record(give.ready, stream));
@@ -215,7 +215,7 @@ static void eighty_threads_and_a_team(void **state) {
         assert_int_equal(pthread_create(&workers[i].thread, NULL, launch_and_stay, &workers[i]), 0);
     }
     pthread_barrier_wait(&all_launched);
-    /* All is taken now by threads that live; the team's threads are new. */
+    /* All slots are in use by living threads; the threads of the pool are new. */
     for (uint32_t i = 0; i < 5; i++) {
         SUCCEEDS(line_launch(stream, kernel, memory, LARGE, i));
         SUCCEEDS(xpu_memcpy(stream, host, memory, LARGE * sizeof *host, true));
@@ -230,7 +230,7 @@ static void eighty_threads_and_a_team(void **state) {
     SUCCEEDS(xpu_set_host_thread_pool(NULL));
 }
 
-/* A team of this thread alone, whose second part comes late where `is_busy` says so. */
+/* A pool of this thread only, whose second part is late if `is_busy` says so. */
 static bool is_busy;
 static int team_runs;
 static int two_threads(void) { return 2; }
@@ -243,8 +243,8 @@ static void team_run_here(int tasks, void (*task)(int index, void *context), voi
     }
 }
 
-/* Where a team's members are late, launches of some length go without it, longer ones and those of unknown
- * length don't; it gets all again when its members come in time. */
+/* If the threads of the pool are late, launches of some length run without it; longer ones, and those of
+ * unknown length, use it. It is used for all again when its threads are on time. */
 static void a_late_team_is_left_alone(void **state) {
     enum { FEW = 64, SHORT = 200000, TRIES = 2000 };
     static const xpu_host_thread_pool team = {two_threads, team_run_here};
@@ -264,7 +264,7 @@ static void a_late_team_is_left_alone(void **state) {
     for (int busy = 1; busy >= 0; busy--) {
         is_busy = busy;
         int tries = 0, shared = -1;
-        /* a pause begins with the first late launch; its end is looked for every millisecond */
+        /* a pause starts with the first late launch; every millisecond its end is checked */
         for (range.work = SHORT; tries < TRIES && shared != !busy; tries++) {
             const struct timespec moment = {.tv_nsec = 1000000};
             const int before = team_runs;

@@ -1,5 +1,5 @@
-/* Trace callbacks see every kind of work once, whichever way it takes to the device, with what it needs to be
- * done again; the profiler sees the same; operations take their workspace from one place. */
+/* Trace callbacks see every kind of work once, whichever way it is submitted, with all that is needed to
+ * repeat it; the profiler sees the same; operations get their workspace from one place. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static xpu_stream *stream;
 static uint32_t *memory, *copy_of_it;
 static xpu_kernel *line;
 
-/* One piece of work as it was told, with what of it lives on. */
+/* One reported work item, with copies of what does not outlive it. */
 typedef struct told {
     xpu_work work;
     xpu_range range;
@@ -60,7 +60,7 @@ static record *listen(xpu_trace **subscription) {
     return &r;
 }
 
-/* The one piece of work that was told since. */
+/* The only work item reported since then. */
 static const told *only(record *r, xpu_work_kind kind, const char *name) {
     if (r->count != 1) fail_msg("%s: %d pieces of work, the second %s", name, r->count, r->all[1].work.name);
     const told *t = &r->all[0];
@@ -103,7 +103,7 @@ static void launches_are_seen_and_can_be_done_again(void **state) {
     assert_ptr_equal(seen->work.kernel, line);
     assert_int_equal(seen->work.bytes, 0);
     assert_int_equal(seen->work.params_size, sizeof(line_params));
-    assert_false(seen->work.accesses_known); /* nobody said */
+    assert_false(seen->work.accesses_known); /* not given */
     assert_true(holds(memory, 5, 7));
     const uint32_t zero = 0;
     SUCCEEDS(xpu_memset(stream, memory, &zero, sizeof zero, COUNT * sizeof zero));
@@ -141,7 +141,7 @@ static void a_launch_that_a_team_shares_is_one(void **state) {
     SUCCEEDS(xpu_set_host_thread_pool(&team));
     record *r = listen(&t);
     const line_params params = {(uint64_t)(uintptr_t)memory, COUNT, 11, 0};
-    const xpu_range range = {.dims = 1, .groups = {(COUNT + 63) / 64}, .local = {64}}; /* taken as large */
+    const xpu_range range = {.dims = 1, .groups = {(COUNT + 63) / 64}, .local = {64}}; /* counts as large */
     const int before = atomic_load(&team_runs);
     SUCCEEDS(xpu_launch(stream, line, &range, &params, sizeof params));
     only(r, XPU_WORK_KERNEL, "line");
@@ -220,7 +220,7 @@ static void host_functions_are_seen(void **state) {
     assert_int_equal(xpu_host_call(stream, "sum", add_up, others, sizeof others, NULL), XPU_ERROR_INDEX);
     assert_int_equal(r->all[0].status, XPU_ERROR_INDEX);
     r->count = 0;
-    /* products that PyTorch's libraries do */
+    /* products of PyTorch's libraries */
     const xpu_host_provider provider = {.gemm = times_by_host};
     SUCCEEDS(xpu_set_host_provider(&provider));
     if (xpu_host_provider_active(0)) {
@@ -279,7 +279,7 @@ typedef struct self {
 static void leave(const xpu_work *work, xpu_trace_point point, xpu_status status, void *user) {
     self *s = user;
     s->calls++;
-    SUCCEEDS(line_launch(stream, line, copy_of_it, COUNT, 1)); /* isn't told */
+    SUCCEEDS(line_launch(stream, line, copy_of_it, COUNT, 1)); /* is not called */
     SUCCEEDS(xpu_trace_unsubscribe(s->trace));
 }
 
@@ -305,7 +305,8 @@ static void callbacks_come_and_go(void **state) {
     assert_true(holds(memory, 5, 3) && holds(copy_of_it, 5, 1));
 }
 
-/* Threads that work while callbacks come and go: after unsubscribing none is called any more. */
+/* Threads submit work while callbacks are added and removed; after unsubscribing, a callback is not
+ * called. */
 typedef struct guarded {
     atomic_bool alive;
     atomic_int calls;
@@ -323,7 +324,7 @@ static void *keep_working(void *unused) {
     if (xpu_stream_from_pool(0, XPU_PRIORITY_NORMAL, &s) || xpu_malloc(s, 4096, &own)) abort();
     for (int i = 0; !atomic_load(&stop); i++) {
         if (line_launch(s, line, own, 1000, 1) || xpu_memset(s, own, &zero, 4, 4096)) abort();
-        if (i % 20 == 0 && xpu_stream_synchronize(s)) abort(); /* queues don't grow without end */
+        if (i % 20 == 0 && xpu_stream_synchronize(s)) abort(); /* so that queues don't grow without limit */
     }
     if (xpu_stream_synchronize(s) || xpu_free(own)) abort();
     return NULL;
@@ -378,7 +379,7 @@ static void the_profiler_sees_the_same(void **state) {
     assert_int_equal(p.kernels, 1);
     assert_int_equal(p.copies, 2);
     assert_int_equal(p.fills, 1);
-    assert_int_equal(p.host, 1); /* work of the host's own, on any device */
+    assert_int_equal(p.host, 1); /* work of the host itself, on any device */
 }
 
 /* --- what it costs --- */
@@ -397,7 +398,7 @@ static double seconds_a_launch(void) {
 static void do_nothing(const xpu_work *work, xpu_trace_point point, xpu_status status, void *user) {}
 static void nobody_looking_on_costs_nothing(void **state) {
     double never = 1, after = 1, with = 1;
-    /* the fastest of many, in turns, and of more where the machine has other things to do */
+    /* the fastest of many, interleaved, and of more if the machine is busy */
     for (int i = 0; i < 50 || (i < 5000 && after > 1.1 * never); i++) {
         xpu_trace *t;
         double s = seconds_a_launch();

@@ -1,4 +1,4 @@
-/* The tuning table: whose a value is, where it is from, and what it goes back to. */
+/* The tuning table: scope and source of a value, and what it reverts to. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
@@ -80,7 +80,7 @@ static void pins_stay(void **unused) {
 static void names(void **unused) {
     for (int i = 0; i < TUNING_ALL; i++) {
         const tuning_line line = tuning_line_of(i);
-        assert_int_equal(tuning_named(line.name, strlen(line.name)), i); /* no other has it */
+        assert_int_equal(tuning_named(line.name, strlen(line.name)), i); /* no other device has it */
         assert_non_null(line.text);
         assert_true(line.least <= line.most);
     }

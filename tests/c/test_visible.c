@@ -1,5 +1,5 @@
-/* Which devices ZE_AFFINITY_MASK, ONEAPI_DEVICE_SELECTOR and OPENXPU_DEVICE leave, and how much memory a host
- * device has: from lists of devices and of memory that are the test's. */
+/* Which devices ZE_AFFINITY_MASK, ONEAPI_DEVICE_SELECTOR and OPENXPU_DEVICE select, and how much memory a
+ * host device has, from fake lists of devices and memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,9 +14,9 @@ cl_device cl_devices[CL_MAX_DEVICES];
 static int device_count;
 int cl_count(void) { return device_count; }
 
-/* A device is a letter: I an Intel GPU of a driver that knows no mask, N one of Intel's own driver, V
- * NVIDIA's, A AMD's, F an accelerator, C and P host processors. The number behind it, made of its place, is
- * its name's. */
+/* A letter per device: I an Intel GPU of a driver that ignores the mask, N one of Intel's own driver, V
+ * NVIDIA's, A AMD's, F an accelerator, C and P CPUs. The number after it is its position, which is part of
+ * its name. */
 static cl_device device_of(char letter, int place) {
     static const cl_api drivers[2];
     cl_device d = {.api = &drivers[0]};
@@ -49,7 +49,7 @@ typedef struct example {
 } example;
 
 static const example examples[] = {
-    /* nothing set: GPUs and accelerators, then one host processor */
+    /* no variable: GPUs and accelerators, then one CPU */
     {"CIV", NULL, NULL, NULL, "I1 V2 C0"},
     {"CPI", "", "", "", "I2 C0"},
     {"", "0", "*:gpu", "cpu", ""},
@@ -63,14 +63,14 @@ static const example examples[] = {
     {"III", " 1 , 2 ", NULL, NULL, "I1 I2"},
     {"III", "3", NULL, NULL, ""},
     {"III", "3,1", NULL, NULL, "I1"},
-    {"IVI", "1", NULL, NULL, "V1 I2"}, /* NVIDIA's isn't Level Zero's */
+    {"IVI", "1", NULL, NULL, "V1 I2"}, /* NVIDIA's GPU does not belong to Level Zero */
     {"CV", "7", NULL, NULL, "V1 C0"},
-    {"III", "0.0,1", NULL, NULL, "I1"}, /* tiles aren't shown */
+    {"III", "0.0,1", NULL, NULL, "I1"}, /* tiles are not exposed */
     {"III", "-1", NULL, NULL, ""},
     {"III", "x", NULL, NULL, ""},
     {"III", "1x,2", NULL, NULL, "I2"},
     {"III", ",,1,", NULL, NULL, "I1"},
-    {"N", "1", NULL, NULL, "N0"}, /* Intel's driver has taken its first away */
+    {"N", "1", NULL, NULL, "N0"}, /* Intel's driver has already removed its first GPU */
     {"NI", "1", NULL, NULL, "N0"},
     {"NI", "0", NULL, NULL, "N0 I1"},
     {"IIIIIIIIIIII", "10,2", NULL, NULL, "I2 I10"},
@@ -104,12 +104,12 @@ static const example examples[] = {
     {"CF", NULL, "*:acc", NULL, "F1"},
     {"CIIV", NULL, "native_cpu:*", NULL, ""},
     {"NN", "1", "level_zero:1", NULL, "N1"},
-    {"III", "1,2", "level_zero:0", NULL, "I1"}, /* counts what the mask leaves */
+    {"III", "1,2", "level_zero:0", NULL, "I1"}, /* indices count what the mask leaves */
     {"CIIV", NULL, "level_zero:0.*", NULL, ""},
     {"CIIV", NULL, "level_zero:*,*.*", NULL, "I1 I2"},
     {"CIIV", NULL, "*:*.*.*", NULL, ""},
 
-    /* several terms, and those that discard */
+    /* several terms, also discarding ones */
     {"CIIV", NULL, "opencl:cpu;level_zero:1", NULL, "I2 C0"},
     {"CIIV", NULL, "opencl:gpu;level_zero:gpu", NULL, "I1 I2 V3"},
     {"CIIV", NULL, "!opencl:cpu", NULL, "I1 I2 V3"},
@@ -117,21 +117,21 @@ static const example examples[] = {
     {"CIIV", NULL, "!*:gpu", NULL, "C0"},
     {"CIIV", NULL, "opencl:*;!opencl:0", NULL, "I2 V3 C0"},
     {"CIIV", NULL, "opencl:*;!*:cpu", NULL, "I1 I2 V3"},
-    {"CIIV", NULL, "!opencl:*", NULL, "I1 I2 V3"}, /* which are in other backends, too */
+    {"CIIV", NULL, "!opencl:*", NULL, "I1 I2 V3"}, /* which are also in other backends */
     {"CIIV", NULL, "!opencl:*;!cuda:*", NULL, "I1 I2"},
     {"CIIV", NULL, "level_zero:*;!level_zero:0", NULL, "I2"},
     {"CIIV", NULL, "*:gpu;!*:0", NULL, "I2 V3"}, /* V3 is cuda:0, but opencl:2 as well */
     {"CIIV", NULL, "level_zero:0;!level_zero:0", NULL, ""},
     {"CIIV", NULL, "level_zero:0;", NULL, "I1"},
 
-    /* with OPENXPU_DEVICE, which chooses among what is left */
+    /* with OPENXPU_DEVICE, which selects among the remaining devices */
     {"CIIV", NULL, "opencl:gpu", "cpu", ""},
     {"CIIV", NULL, "level_zero:1", "gpu,gpu", "I2 I2"},
     {"CPI", NULL, "opencl:cpu", "cpu,cpu", "C0 C0 P1 P1"},
     {"CPI", NULL, "opencl:cpu", NULL, "C0"},
     {"CPI", NULL, NULL, "portable", "P1"},
 
-    /* what isn't a selector */
+    /* not a selector */
     {"CI", NULL, "gpu", NULL, NULL},
     {"CI", NULL, "level_zero", NULL, NULL},
     {"CI", NULL, "level_zero:", NULL, NULL},
@@ -168,7 +168,7 @@ static void seen_devices(void **state) {
     }
 }
 
-/* A driver that is met twice, and more devices than there is room for. */
+/* A driver that is listed twice, and more devices than there is room for. */
 static void twins_and_room(void **state) {
     static const cl_api direct, loaded;
     cl_device found[CL_MAX_DEVICES], seen[CL_MAX_DEVICES];
@@ -254,7 +254,7 @@ static void memory_that_is_left(void **state) {
     for (int i = 0; i < 4; i++) assert_true(capacity_left(&cases[i]) == left[i]);
 }
 
-/* Devices of one host share its memory; others keep their own. */
+/* Host devices share the host's memory; others have their own. */
 static void hosts_divide(void **state) {
     os_memory machine;
     assert_true(os_memory_read("", &machine));

@@ -1,4 +1,4 @@
-/* A library that test_os.c loads and trims: bytes that its file has, and addresses that the loader writes. */
+/* A library that test_os.c loads and trims: bytes from its file, and addresses that the loader writes. */
 #ifndef COUNT
 #define COUNT (1 << 16)
 #endif

@@ -1,4 +1,4 @@
-/* Which kind of units the device multiplies halves by, as the library says. */
+/* The matrix engine that the device uses in half precision, as the library reports it. */
 #ifndef TESTS_UNITS_H
 #define TESTS_UNITS_H
 
@@ -7,8 +7,8 @@
 
 typedef enum unit_kind { UNITS_NONE, UNITS_PTX, UNITS_XMX, UNITS_XMX8, UNITS_FMA } unit_kind;
 
-/* By a small tile of each kind, which every device of the kind has room for: numbers in core/matrix.def. On a
- * processor it is what OPENXPU_MATRIX wants, and none without. */
+/* Determined by a small tile of each engine, which fits every device that has it (index in core/matrix.def).
+ * On a CPU it is the one that OPENXPU_MATRIX selects, or none. */
 static inline unit_kind units_of_device(void) {
     static const struct {
         int tile;
@@ -22,8 +22,8 @@ static inline unit_kind units_of_device(void) {
     return UNITS_NONE;
 }
 
-/* Are bytes multiplied four at a time where halves have no units? Then their tiles have rates of their own.
- */
+/* Does int8 use dot products of four while half precision has no engine? Then int8 tiles have separate
+ * rates. */
 static inline bool has_dot(void) {
     xpu_tile bytes, singles;
     SUCCEEDS(xpu_tile_get(0, XPU_INT8, false, 20, &bytes));

@@ -1,5 +1,5 @@
-/* What the tests of kernels by matrix units share: which units are meant, counting launches, `PROGRAM
- * [problems [seed [every]]]`. */
+/* Shared by the tests of matrix-engine kernels: the selected engine, counting launches, `PROGRAM [problems
+ * [seed [every]]]`. */
 #ifndef TESTS_UNITS_TEST_H
 #define TESTS_UNITS_TEST_H
 
@@ -10,18 +10,18 @@
 #include "units.h"
 
 static xpu_stream *stream;
-static int extra;                                  /* random problems that are asked for */
-static int every = 1, first;                       /* of the listed ones, each so many-th runs, from there */
-static bool by_blocks __attribute__((unused));     /* Intel's units */
-static bool by_xmx8 __attribute__((unused));       /* … of 8 lanes */
-static bool by_fma __attribute__((unused));        /* none, or int8 four at a time */
-static bool by_none __attribute__((unused));       /* none, and what a device has without */
+static int extra;            /* number of random problems */
+static int every = 1, first; /* of the listed problems, one in `every` runs, starting there */
+static bool by_blocks __attribute__((unused));     /* XMX with SIMD16 */
+static bool by_xmx8 __attribute__((unused));       /* XMX with SIMD8 */
+static bool by_fma __attribute__((unused));        /* none, or int8 dot products of four */
+static bool by_none __attribute__((unused));       /* none, with the kernels that the device uses then */
 static bool without_units __attribute__((unused)); /* either of these two */
 
 /* Defined by each test. */
 static void count_launch(const xpu_work *work, xpu_trace_point point, xpu_status status, void *unused);
 
-/* NVIDIA's units written out, on a processor, unless OPENXPU_MATRIX wants others. */
+/* Emulated tensor cores on a CPU, unless OPENXPU_MATRIX selects others. */
 static int set_up(void **unused) {
     const xpu_device_properties *p;
     SUCCEEDS(xpu_device_get_properties(0, &p));
@@ -38,8 +38,8 @@ static int set_up(void **unused) {
     return 0;
 }
 
-/* On a processor begins again, where OPENXPU_MATRIX names no units, with NVIDIA's and without the driver's
- * optimizer, which takes most of such a run's time and isn't the one of a GPU. libxpu reads options once. */
+/* On a CPU without OPENXPU_MATRIX, restarts the program with NVIDIA's engine and without the driver's
+ * optimizer, which takes most of the time and is not a GPU's. libxpu reads options only once. */
 static inline void build_quickly(char **words) {
     const xpu_device_properties *p;
     if (getenv("OPENXPU_MATRIX") || xpu_device_get_properties(0, &p) != XPU_SUCCESS) return;
