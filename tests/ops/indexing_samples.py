@@ -1,4 +1,4 @@
-"""PyTorch's own samples of an operator, run on the CPU and on xpu, for the tests of indexing."""
+"""PyTorch's own samples of an operator, run on the CPU and on xpu, for the indexing tests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 def exact(x: torch.Tensor) -> torch.Tensor:
-    """Powers of two where the order of sums may differ: theirs and their products are exact in any order."""
+    """Return powers of two if the order of sums may differ, since their sums and products are exact in any order."""
     if x.dtype not in HALVES and not (LATE and x.is_floating_point()):
         return x.real.round().to(x.dtype) if LATE and x.is_complex() else x
     return torch.where(x > 0, 1, -1) * 2 ** (x.float().abs() % 3).floor().to(x.dtype)
@@ -44,7 +44,7 @@ def exact(x: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def out_of_range(kind: type[Exception], match: str) -> Iterator[None]:
-    """Expect the error for an index out of range, with the CPU's type and words where it is found at once."""
+    """Expect the error for an index out of range, with the CPU's type and text if it is raised immediately."""
     with pytest.raises(
         (kind, IndexError) if LATE else kind, match="out of (range|bounds)" if LATE else match
     ):
@@ -65,7 +65,7 @@ def moved(value: Any) -> Any:
 
 
 def cases(names: list[str]) -> Iterator[tuple[str, Any]]:
-    """Every OpInfo of the given names, as (name with variant, OpInfo)."""
+    """Return every OpInfo of the given names, as (name with variant, OpInfo)."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     for info in op_db:
@@ -76,7 +76,7 @@ def cases(names: list[str]) -> Iterator[tuple[str, Any]]:
 def same(
     function: Callable[..., Any], *args: Any, rtol: float = 0.0, atol: float = 0.0, **kwargs: Any
 ) -> None:
-    """Assert that ``function`` gives the same on both devices, or the same error."""
+    """Assert that ``function`` returns the same on both devices, or raises the same error."""
     try:
         expected = function(*tree_map(copied, args), **tree_map(copied, kwargs))
     except Exception as error:  # noqa: BLE001
@@ -102,7 +102,7 @@ def same(
 
 
 def refused(function: Callable[..., Any], *args: Any) -> None:
-    """Assert that both devices find an index out of range or of a wrong shape. The CPU's words and types differ from path to path."""
+    """Assert that both devices reject an index out of range or of a wrong shape. The CPU's errors vary."""
     for arguments in (tree_map(copied, args), moved(args)):
         with pytest.raises(
             (IndexError, RuntimeError), match="out of (range|bounds|DATA bounds)|to be a vector"
@@ -112,5 +112,5 @@ def refused(function: Callable[..., Any], *args: Any) -> None:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy, so that in-place operators leave the original alone."""
+    """Return a copy, so that in-place operators don't change the original."""
     return value.clone() if isinstance(value, torch.Tensor) else value

@@ -71,7 +71,7 @@ CALLS = 8  # recorded of an operator
 
 
 def resized(x: Tensor, dim: int, size: int) -> Tensor:
-    """``x`` with another size: what it holds is repeated, so that indices stay in range."""
+    """Return ``x`` with another size; its values are repeated, so that indices stay in range."""
     if size == 0 or x.size(dim) == 0:
         shape = list(x.shape)
         shape[dim] = size
@@ -80,7 +80,7 @@ def resized(x: Tensor, dim: int, size: int) -> Tensor:
 
 
 def other_tensors(x: Tensor) -> Iterator[Tensor]:
-    """Tensors of the same dtype that differ in a size or in the number of dimensions."""
+    """Yield tensors of the same dtype that differ in one size or in the number of dimensions."""
     for dim in range(x.dim()):
         for size in (0, 1, x.size(dim) - 1, x.size(dim) + 1, 2 * x.size(dim), 5 * x.size(dim) + 3):
             if size >= 0 and size != x.size(dim):
@@ -95,7 +95,7 @@ def other_tensors(x: Tensor) -> Iterator[Tensor]:
 
 
 def others(value: Any, type_name: str) -> Iterator[Any]:
-    """Other values of an argument."""
+    """Yield other values of an argument."""
     if isinstance(value, Tensor):
         yield from other_tensors(value)
         if "Optional" in type_name:
@@ -114,7 +114,7 @@ def others(value: Any, type_name: str) -> Iterator[Any]:
 
 
 def changed(call: Call) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """The call's arguments with one of them changed."""
+    """Yield the call's arguments with one of them changed."""
     types = [str(a.real_type) for a in call.overload._schema.arguments]
     for i, value in enumerate(call.args):
         for other in others(value, types[i]):
@@ -125,7 +125,7 @@ def changed(call: Call) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
 
 
 def shown(value: Any) -> Any:
-    """A short text of arguments."""
+    """Return a short description of arguments."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype)[6:]}{list(value.shape)}"
     if isinstance(value, (list, tuple)):
@@ -134,14 +134,14 @@ def shown(value: Any) -> Any:
 
 
 def overload_of(name: str) -> torch._ops.OpOverload:
-    """The operator of a name as ``aten::add.out``."""
+    """Return the operator named like ``aten::add.out``."""
     namespace, _, rest = name.partition("::")
     packet, _, overload = rest.partition(".")
     return getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
 
 
 def compiled_allocator(folder: str) -> str:
-    """The allocator's library."""
+    """Return the allocator library."""
     source, library = Path(folder, "guard.c"), Path(folder, "guard.so")
     source.write_text(ALLOCATOR)
     command = [
@@ -159,14 +159,14 @@ def compiled_allocator(folder: str) -> str:
 
 
 def on_xpu(x: Any) -> Any:
-    """A tensor's copy with its strides, and whatever else names a device."""
+    """Copy a tensor with its strides; replace devices in other values."""
     if isinstance(x, Tensor):
         return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device="xpu").copy_(x)
     return torch.device("xpu") if isinstance(x, torch.device) else x
 
 
 def make_calls(cases: Path, library: str, first: int) -> None:
-    """In a process of its own: makes the calls from number ``first`` on, telling the number before each."""
+    """In a separate process: make the calls from number ``first`` on, and report each number first."""
     torch.xpu.memory.change_current_allocator(torch.xpu.memory.XPUPluggableAllocator(library, "take", "give"))
     libc = ctypes.CDLL(None)
     for number, (name, args, kwargs) in enumerate(torch.load(cases, weights_only=False)):
@@ -187,7 +187,7 @@ def make_calls(cases: Path, library: str, first: int) -> None:
 
 
 def recorded_calls(operators: list[str], every: int) -> dict[str, list[Call]]:
-    """The calls that samples make, by ATen's operator; all operators where none is named."""
+    """Return the calls that samples make, by ATen operator; of all operators if none is named."""
     # They ask for the device, after which no allocator can be set.
     from tests.ops.recorded import OPERATORS, Call, record
 
@@ -203,7 +203,7 @@ def recorded_calls(operators: list[str], every: int) -> dict[str, list[Call]]:
 
 
 def misfits(calls: dict[str, list[Call]], changes: int) -> Iterator[str]:
-    """What ended the process that made the calls with changed arguments, a line each; prints a count."""
+    """Make the calls with changed arguments; return a line for each that ended the process, and print a count."""
     cases = []
     for name, kept in sorted(calls.items()):
         ways = [way for call in kept for way in changed(call)]
@@ -236,7 +236,7 @@ def misfits(calls: dict[str, list[Call]], changes: int) -> Iterator[str]:
 
 
 def main() -> None:
-    """As the module's text says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("operators", nargs="*")
     parser.add_argument("--changes", type=int, default=40, help="number of changed calls per ATen operator")

@@ -20,7 +20,7 @@ kept: list[mmap.mmap] = []
 
 
 def guarded(memory: Tensor, at_end: bool) -> Tensor:
-    """The same bytes on xpu, their last (first) one beside a page that nobody may read."""
+    """Copy to xpu so that the last (or first) byte borders on an inaccessible page."""
     size = memory.numel() * memory.element_size()
     pages = -(-size // PAGE)
     area = mmap.mmap(-1, (pages + 2) * PAGE)
@@ -36,7 +36,7 @@ def guarded(memory: Tensor, at_end: bool) -> Tensor:
 
 
 def operand(draw: random.Random, dtype: torch.dtype, *shape: int) -> tuple[Tensor, Tensor]:
-    """On xpu and, of the same numbers and strides, on the CPU."""
+    """Return tensors with the same values and strides on xpu and on the CPU."""
     strides, distance, order = [0] * len(shape), draw.choice([1, 1, 1, 1, 2]), list(range(len(shape)))
     draw.shuffle(order)
     pieces = max(16 // dtype.itemsize, 1) if draw.random() < 0.7 else 1  # lines begin at these
@@ -63,7 +63,7 @@ SIZES = [1, 1, 2, 3, 5, 8, 16, 17, 31, 64, 65, 79, 130]
 
 
 def product(draw: random.Random, dtype: torch.dtype) -> None:
-    """A matrix product, exact in every dtype."""
+    """Check a matrix product that is exact in every dtype."""
     m, n, k = draw.choice(SIZES), draw.choice(SIZES), draw.choice([1, 7, 32, 64, 128, 130, 192])
     (a, left), (b, right) = operand(draw, dtype, m, k), operand(draw, dtype, k, n)
     print("product", dtype, a.shape, a.stride(), b.shape, b.stride(), flush=True)
@@ -72,7 +72,7 @@ def product(draw: random.Random, dtype: torch.dtype) -> None:
 
 
 def convolution(draw: random.Random, dtype: torch.dtype) -> None:
-    """A convolution of two dimensions, exact in every dtype."""
+    """Check a two-dimensional convolution that is exact in every dtype."""
     c, out, size, kernel = draw.choice([1, 3, 8, 16, 24]), draw.choice([1, 5, 8, 32]), draw.choice([1, 5, 14]), draw.choice([1, 3])  # fmt: skip
     (x, image), (w, weight) = (
         operand(draw, dtype, 2, c, size, size),
@@ -84,7 +84,7 @@ def convolution(draw: random.Random, dtype: torch.dtype) -> None:
 
 
 def main() -> None:
-    """As many problems as asked for."""
+    """Run the given number of problems."""
     draw = random.Random(0)
     torch.manual_seed(0)
     for i in range(int(sys.argv[1])):

@@ -24,7 +24,7 @@ OPERATORS = [
 
 @dataclass(frozen=True)
 class Call:
-    """One call; tensors are copies of what was given, with their strides."""
+    """One call; tensors are copies of the arguments, with their strides."""
 
     overload: Overload
     args: tuple[Any, ...]
@@ -48,7 +48,7 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 
 def out_variant(overload: Overload) -> Overload | None:
-    """Return the overload that does the same into ``out=`` tensors, if there is one."""
+    """Return the overload of the same operator with ``out=``, if there is one."""
     plain = [(a.name, str(a.type)) for a in overload._schema.arguments]
     if any(a.alias_info is not None and a.alias_info.is_write for a in overload._schema.arguments):
         return None
@@ -68,7 +68,7 @@ def out_variant(overload: Overload) -> Overload | None:
 
 
 class Recorder(TorchDispatchMode):
-    """Keeps the first calls of each operator, ``limit`` of them with different shapes."""
+    """Keeps the first ``limit`` calls of each operator that differ in shapes."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def kept_tensor(x: Any) -> Any:
 
 
 def record(info: Any, samples: int = 4, limit: int = 2) -> dict[Overload, list[Call]]:
-    """Return the calls in samples of one operator on xpu, with their backward, by ATen's operator."""
+    """Return the calls of one operator's samples on xpu, with backward, by ATen operator."""
     recorder = Recorder(limit)
     dtype = next((d for d in DTYPES if d in info.dtypes), None)
     if dtype is not None:

@@ -9,7 +9,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 
 def agrees(name: str, dtype: torch.dtype) -> None:
-    """Assert that results and gradients are the CPU's, for each of OpInfo's samples."""
+    """Assert that results and gradients of all OpInfo samples equal the CPU's."""
     (op,) = (op for op in op_db if op.name == name and not op.variant_test_name)
     for sample in op.sample_inputs("cpu", dtype, requires_grad=True):
         results = []

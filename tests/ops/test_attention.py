@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention and the operators behind it, against float64 on the CPU."""
+"""scaled_dot_product_attention and its operators, against float64 on the CPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reference(q, k, v, bias=None, causal=False, scale=None):
 
 
 def check(shape, keys=None, heads=None, value_depth=None, dtype=torch.float32, bias=None, **options) -> None:
-    """Output and gradients of one attention."""
+    """Return the output and gradients of one attention."""
     b, h, n, d = shape
     tensors = [
         torch.randn(b, h, n, d).to(dtype),
@@ -174,7 +174,7 @@ BIASES = [(45, 37), (1, 1, 45, 37), (2, 1, 1, 37), (2, 4, 45, 37), (2, 1, 45, 1)
 @pytest.mark.parametrize("shape", BIASES, ids=str)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_gradient_of_a_bias(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """By the fused kernels, for biases of all sizes that spread, with rows in which nothing takes part."""
+    """Fused kernels with broadcast biases of all shapes, including fully masked rows."""
     generator = torch.Generator().manual_seed(3)
     q, k, v, grad = (
         torch.randn(2, h, n, d, generator=generator).to(dtype)
@@ -207,7 +207,7 @@ def test_gradient_of_a_bias(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 
 
 def test_processors_take_math_for_the_gradient_of_a_bias() -> None:
-    """Where PyTorch's CPU kernels compute, unless another is asked for."""
+    """PyTorch's CPU kernels are used on host devices, unless others are requested."""
     q = torch.randn(1, 2, 10, 16, device="xpu")
     bias = torch.zeros(10, 10, device="xpu", requires_grad=True)
     on_host = (
@@ -224,7 +224,7 @@ def test_processors_take_math_for_the_gradient_of_a_bias() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("keys", [16, 37])
 def test_gradient_of_an_expanded_bias_by_name(causal: bool, keys: int) -> None:
-    """The efficient operator's, in rows as its meta function has them, also with fp32 biases of halves."""
+    """The efficient operator's bias gradients, in the layout of its meta function, also for fp32 biases of half-precision inputs."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     generator = torch.Generator().manual_seed(4)
@@ -278,7 +278,7 @@ def test_by_name() -> None:
 )
 @pytest.mark.parametrize("packed", [False, True])
 def test_strides_are_those_that_torch_compile_foresees(name: str, value_depth: int, packed: bool) -> None:
-    """Forward's and backward's, by the operators' own meta functions."""
+    """Forward and backward agree with the operators' meta functions."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     name = name if name.startswith("fused") else f"{name}_attention"
@@ -299,7 +299,7 @@ def test_strides_are_those_that_torch_compile_foresees(name: str, value_depth: i
 
 
 def test_dropout() -> None:
-    """About the right share is dropped, the same in backward, and the seed decides which."""
+    """About the right share is dropped, equally in backward, and the seed determines which."""
     n = 128
     q = torch.zeros(2, 2, n, 16, device="xpu")
     v = torch.ones(2, 2, n, 16, device="xpu", requires_grad=True)
@@ -318,7 +318,7 @@ def test_dropout() -> None:
 
 @pytest.mark.parametrize("queries, keys, causal", [(5, 7, False), (70, 70, True), (33, 1030, False)])
 def test_dropout_is_that_of_the_probabilities(queries: int, keys: int, causal: bool) -> None:
-    """What the fused kernels drop is what dropout drops of the probabilities as a tensor; they can say so."""
+    """The fused kernels drop what dropout would drop of the materialized probabilities, and can return the mask."""
     generator = torch.Generator().manual_seed(5)
     q, k, v = (torch.randn(2, 3, n, 16, generator=generator).to("xpu") for n in (queries, keys, keys))
     grad = torch.randn(2, 3, queries, 16, generator=generator).to("xpu")
@@ -372,7 +372,7 @@ def test_transformer_layer_trains() -> None:
 
 @pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (7, 0), (4, 3)], ids=str)
 def test_sequences_of_different_lengths_and_windows(window: tuple[int, int]) -> None:
-    """torch.nn.attention.varlen, on rows of sequences behind each other, one of them empty."""
+    """torch.nn.attention.varlen with packed sequences, one of them empty."""
     varlen = pytest.importorskip("torch.nn.attention.varlen")
     lengths, heads, depth = [5, 0, 70, 33], 2, 32
     starts = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
@@ -400,7 +400,7 @@ def test_sequences_of_different_lengths_and_windows(window: tuple[int, int]) -> 
 
 
 def test_flash_attention_refuses_what_it_lacks() -> None:
-    """Page tables and slopes have no kernel."""
+    """Page tables and slopes are not supported."""
     q = torch.randn(10, 2, 16, device="xpu")
     starts = torch.tensor([0, 10], dtype=torch.int32, device="xpu")
     slopes = torch.zeros(2, device="xpu")
@@ -426,7 +426,7 @@ def test_gradients_of_samples() -> None:
 
 
 def seen(queries: int, keys: int, mask: int, window: int | None) -> torch.Tensor:
-    """Which keys a query sees: all, from the top left (1), or to the bottom right (2); the last `window` of them."""
+    """Return the mask of keys that a query attends to: all, top-left (1) or bottom-right (2) causal; the last `window` of them."""
     i, j = torch.arange(queries)[:, None], torch.arange(keys)[None, :]
     own = i + (keys - queries if mask == 2 else 0)
     sees = torch.ones(queries, keys, dtype=torch.bool) if mask == 0 else j <= own
@@ -434,7 +434,7 @@ def seen(queries: int, keys: int, mask: int, window: int | None) -> torch.Tensor
 
 
 def efficient(q, k, v, bias, mask, window, scale) -> torch.Tensor:
-    """The reference on [batch, rows, heads, depth] in float64."""
+    """Return the reference for [batch, rows, heads, depth] in float64."""
     s = torch.einsum("bmhd,bnhd->bhmn", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if bias is not None:
         s = s + bias
@@ -443,7 +443,7 @@ def efficient(q, k, v, bias, mask, window, scale) -> torch.Tensor:
 
 
 def run_efficient(q, k, v, bias, starts, longest, mask, window, scale, grad):
-    """Result and gradients on xpu, the logsumexp's shape and whether it is asked for."""
+    """Return result and gradients on xpu, and the shape of the logsumexp, if requested."""
     x = [None if t is None else t.to("xpu") for t in (q, k, v, bias, *starts, grad)]
     out, sums, seed, offset, most_q, most_k = torch.ops.aten._efficient_attention_forward(
         *x[:4], *x[4:6], *longest, 0.0, mask, True, scale=scale, window_size=window

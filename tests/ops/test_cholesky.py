@@ -1,4 +1,4 @@
-"""Cholesky factors, what is solved and inverted by them, as GPUs have them (OPENXPU_POLICY=gpu)."""
+"""Cholesky factors, solves and inverses with the GPU algorithms (OPENXPU_POLICY=gpu)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Complex functions over a grid of special values and sizes, against mpmath and C99's Annex G (as NumPy has it)."""
+"""Complex functions on a grid of special values and magnitudes, against mpmath and C99's Annex G (as in NumPy)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SIZES = {
 
 
 def by_parts(z: np.ndarray, factor: float = 1.0, more: float = 0.0) -> np.ndarray:
-    """Both parts times `factor`, the real one and `more`: a complex factor would make NaN of infinities."""
+    """Multiply the parts by `factor` and `more`; a complex factor would turn infinities into NaN."""
     out = np.empty_like(z)
     out.real, out.imag = z.real * factor + more, z.imag * factor
     return out
@@ -90,20 +90,20 @@ FUNCTIONS: dict[str, tuple[Callable, Callable]] = {
 
 
 def grid(values: list[float], dtype: torch.dtype) -> torch.Tensor:
-    """All numbers of these parts and their negatives."""
+    """Return all combinations of these parts, and their negatives."""
     part = torch.tensor([s * v for v in values for s in (1, -1)], dtype=torch.float64)
     real, imag = part.repeat_interleave(len(part)), part.repeat(len(part))
     return torch.complex(real, imag).to(dtype)
 
 
 def beyond_exp(name: str, z: complex) -> bool:
-    """Where the result is infinite, or 0, by an exponent that mpmath would compute with."""
+    """Is the result infinite or 0 because of an exponent that mpmath would still represent?"""
     along = z.imag if name in ("sin", "cos") else z.real
     return name in ("exp", "exp2", "expm1", "sigmoid", "sin", "cos", "sinh", "cosh") and abs(along) > 2000
 
 
 def off(got: float, wanted: mpmath.mpf, size: mpmath.mpf, dtype: torch.dtype) -> float:
-    """The error in units of the last place of the whole number."""
+    """Return the error in units in the last place of the complex value."""
     info = torch.finfo(dtype)
     if abs(wanted) > info.max * (1 - 8 * info.eps):  # may be rounded to either
         return 0.0 if abs(got) > info.max * (1 - 16 * info.eps) and (got > 0) == (wanted > 0) else INF
@@ -116,7 +116,7 @@ def off(got: float, wanted: mpmath.mpf, size: mpmath.mpf, dtype: torch.dtype) ->
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_exact(name: str, dtype: torch.dtype) -> None:
-    """Of numbers of every size, to a few units in the last place; exp2 knows twice the digits of its angle."""
+    """Values of all magnitudes, within a few ulp; exp2 needs twice the digits for its angle."""
     every = grid(SIZES[dtype], dtype)
     z = every[torch.randperm(len(every), generator=torch.Generator().manual_seed(1))[:250]]
     got = getattr(torch, name)(z.to("xpu")).cpu()
@@ -168,7 +168,7 @@ def test_special_values(name: str, dtype: torch.dtype) -> None:
     "name", ["exp2", "expm1", "log2", "log10", "log1p", "sigmoid", "reciprocal", "rsqrt", "sgn"]
 )
 def test_infinities_of_composed_functions(name: str, dtype: torch.dtype) -> None:
-    """As those of exp, log and a quotient; sigmoid keeps its limits where the quotient has none."""
+    """As accurate as exp, log and a quotient; sigmoid keeps its limits where the quotient has none."""
     z = grid([*SPECIAL, NAN, 100.0], dtype)
     z = z[~z.isfinite()]
     got = getattr(torch, name)(z.to("xpu")).cpu()
@@ -188,7 +188,7 @@ def test_infinities_of_composed_functions(name: str, dtype: torch.dtype) -> None
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_quotients_are_exact(dtype: torch.dtype) -> None:
-    """Wherever the quotient fits, of the smallest and largest numbers too."""
+    """Whenever the quotient is representable, also for the smallest and largest values."""
     z = grid(SIZES[dtype][1::3], dtype)
     a, b = z[torch.randperm(len(z), generator=torch.Generator().manual_seed(2))], z
     got = torch.div(a.to("xpu"), b.to("xpu")).cpu()
@@ -207,7 +207,7 @@ def test_quotients_are_exact(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_powers(dtype: torch.dtype) -> None:
-    """As exact as the exponential of b log a can be."""
+    """As accurate as the exponential of b log a can be."""
     z = grid([0.3, 0.8, 1.5, 3.0, 20.5], dtype)
     a, b = z.repeat_interleave(len(z)), z.repeat(len(z))
     at = torch.randperm(len(a), generator=torch.Generator().manual_seed(3))[:400]

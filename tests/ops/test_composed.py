@@ -1,4 +1,4 @@
-"""Operators made of others, against PyTorch's CPU kernels; none may end in a CPU fallback."""
+"""Composed operators against PyTorch's CPU kernels; none may use the CPU fallback."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from .indexing_samples import out_of_range
 
 
 def agree(function: Callable[..., torch.Tensor], *inputs: object, tolerance: float = 1e-5) -> None:
-    """The same value and gradients as on the CPU."""
+    """Assert the same value and gradients as on the CPU."""
 
     def run(device: str) -> list[torch.Tensor]:
         leaves = []

@@ -26,7 +26,7 @@ FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 
 def close(got: torch.Tensor, want: torch.Tensor, dtype: torch.dtype) -> None:
-    """Compare relative to the largest value: sums of many products lose the small ones."""
+    """Compare relative to the largest value, since long sums lose small terms."""
     assert got.dtype == dtype and got.shape == want.shape
     assert (got.cpu().double() - want).abs().max() <= TOLERANCE[dtype] * want.abs().max()
 
@@ -38,7 +38,7 @@ def check(
     bias: bool = True,
     channels_last: bool = False,
 ) -> None:
-    """One convolution and its three gradients on xpu and in float64."""
+    """Compare one convolution and its three gradients on xpu with float64."""
     dims, cin, cout, groups, kernel, stride, padding, dilation = case
     extent = {1: (23,), 2: (11, 9), 3: (6, 5, 7)}[dims]
     shape = (cin, cout // groups) if transposed else (cout, cin // groups)
@@ -86,7 +86,7 @@ def test_dtypes(dtype: torch.dtype, case: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("transposed, mkldnn", [(True, True), (True, False), (False, False)])
 def test_halves_are_rounded_once(dtype: torch.dtype, transposed: bool, mkldnn: bool) -> None:
-    """Where PyTorch's CPU kernels add them tap by tap: with output padding of the stride, and without oneDNN."""
+    """Where PyTorch's CPU kernels add tap by tap: output padding equal to the stride, without oneDNN."""
     x, w = torch.randn(2, 4, 9, 9).to(dtype), torch.randn(4, 4, 3, 3).to(dtype)
     function = F.conv_transpose2d if transposed else F.conv2d
     options = {"dilation": (1, 3)} | ({"output_padding": (0, 1)} if transposed else {})
@@ -110,7 +110,7 @@ def test_no_bias() -> None:
 
 
 def test_many_pixels() -> None:
-    """The weights' gradient sums over so many pixels that the sum is cut."""
+    """The weight gradient sums over so many pixels that split-K is used."""
     x, w = torch.randn(4, 12, 40, 40), torch.randn(12, 12, 3, 3)
     leaves = [t.to("xpu").requires_grad_() for t in (x, w)]
     wants = [t.double().requires_grad_() for t in (x, w)]
@@ -139,7 +139,7 @@ IMAGES = [
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_images(case: tuple, channels_last: bool, dtype: torch.dtype) -> None:
-    """The gradient of x of few channels, and the transposed convolution that it is."""
+    """The gradient of x with few channels, and the equivalent transposed convolution."""
     c, k, groups, taps, stride, padding, dilation, pixels = case
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
     x, w = torch.randn(2, c, *pixels).to(dtype), torch.randn(k, c // groups, *taps).to(dtype)
@@ -165,7 +165,7 @@ def test_images(case: tuple, channels_last: bool, dtype: torch.dtype) -> None:
 def test_taps_of_3_by_3(
     pixels: tuple[int, int], channels: tuple[int, int], channels_last: bool, dtype: torch.dtype
 ) -> None:
-    """What GPUs may compute by a transform, of numbers whose sums cancel."""
+    """Winograd, which GPUs may use, with sums that cancel."""
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
     c, k = channels
     x = torch.randn(3, c, *pixels).add(2).to(dtype)
@@ -199,7 +199,7 @@ def test_autocast() -> None:
 
 
 def test_not_batched_and_memory() -> None:
-    """The result's memory is the device's: counted, and given back."""
+    """The result is device memory: counted in the statistics, and freed."""
     x, w = torch.randn(3, 9, 9, device="xpu"), torch.randn(5, 3, 3, 3, device="xpu")
     y = F.conv2d(x, w)
     assert y.shape == (5, 7, 7) and y.device.type == "xpu"
@@ -219,7 +219,7 @@ def test_errors_are_pytorchs() -> None:
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_strides_of_single_elements(dtype: torch.dtype) -> None:
-    """They say nothing; oneDNN takes the order of the other dimensions from them, and slow_conv2d refuses them."""
+    """Strides of size-1 dimensions carry no information, but oneDNN derives a layout from them and slow_conv2d rejects them."""
     cases = [  # sizes and strides of x and of w, groups
         ((1, 4, 1, 2), (8, 1, 8, 4), (2, 2, 1, 2), (4, 1, 2, 2), 2),
         ((2, 1, 3, 4), (12, 1, 4, 1), (2, 1, 1, 2), (1, 4, 2, 2), 1),

@@ -117,7 +117,7 @@ def test_layouts(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.complex128], ids=str)
 def test_long_rows_are_shared_out(dtype: torch.dtype) -> None:
-    """Some threads copy rows of a few hundred bytes, of which each may begin within one; few and many rows."""
+    """Several threads copy rows of a few hundred bytes, and may start within a row; few and many rows."""
     threads = torch.get_num_threads()
     torch.set_num_threads(3)
     try:

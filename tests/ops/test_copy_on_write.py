@@ -30,7 +30,7 @@ NAMES = set(
 
 
 def shared(x: Any) -> Any:
-    """Return a tensor with another's numbers in memory that they share."""
+    """Return a lazy clone, which shares the tensor's memory."""
     return torch._lazy_clone(x) if isinstance(x, torch.Tensor) else x
 
 

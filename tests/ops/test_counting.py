@@ -1,4 +1,4 @@
-"""Ranks, frequencies, histograms, different elements and binary search, against PyTorch's CPU kernels."""
+"""Ranks, counts, histograms, unique elements and binary search, against PyTorch's CPU kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OWN_KERNELS = os.environ.get("OPENXPU_POLICY") == "gpu" or torch.xpu.get_device_
 
 
 def make(shape: tuple[int, ...], dtype: torch.dtype, spread: float = 20) -> torch.Tensor:
-    """Numbers of either sign that come up more than once, and no NaN."""
+    """Return values of both signs with repetitions, without NaN."""
     torch.manual_seed(0)
     x = (torch.randn(shape, dtype=torch.float64) * spread).round()
     return x.abs().to(dtype) if dtype == torch.uint8 else x.to(dtype)
@@ -86,7 +86,7 @@ def test_searchsorted_outputs_and_layouts() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
 def test_histc_of_integers(dtype: torch.dtype) -> None:
-    """As CUDA counts them, which the CPU doesn't: models with experts count their tokens so."""
+    """As on CUDA, unlike on the CPU: mixture-of-experts models count their tokens this way."""
     x = torch.randint(0, 100, (50, 70)).to(dtype)
     for bins, low, high in ((100, 0, 99), (7, 10, 80), (8, 0, 0)):
         for view in (x, x.t(), x[:, ::3], x[:0]):

@@ -60,7 +60,7 @@ def test_more_states_than_work_items() -> None:
 
 
 def test_all_paths() -> None:
-    """The definition: every path is written down."""
+    """Compute the loss by its definition, enumerating all paths."""
     torch.manual_seed(0)
     log_probs = torch.randn(5, 1, 3, dtype=torch.float64).log_softmax(-1)
     for targets in ([1, 2], [1, 1], [2], []):
@@ -98,7 +98,7 @@ def test_no_steps_and_no_targets() -> None:
 
 
 def test_labels_that_are_impossible() -> None:
-    """A probability of 0 is no reason for NaN, as it is on the CPU."""
+    """A probability of 0 does not give NaN, unlike on the CPU."""
     x = torch.randn(5, 1, 4, dtype=torch.float64)
     x[:, :, 3] = -float("inf")
     log_probs = x.log_softmax(-1).to("xpu").requires_grad_()

@@ -41,7 +41,7 @@ def test_renorm(norm: float) -> None:
 
 
 def bags(lengths: list[int], rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Indices and offsets of bags with these lengths."""
+    """Return indices and offsets of bags with these lengths."""
     offsets = torch.tensor([0, *lengths]).cumsum(0)
     return torch.randint(rows, (int(offsets[-1]),)), offsets
 

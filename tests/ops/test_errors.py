@@ -1,4 +1,4 @@
-"""What PyTorch's own samples of wrong arguments (OpInfo's error inputs) raise, xpu raises too."""
+"""xpu raises the same errors for PyTorch's own samples of wrong arguments (OpInfo's error inputs)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPERATORS = [op for op in op_db if op.error_inputs_func and not op.name.startswi
 
 
 def complaint(op: OpInfo, error: ErrorInput) -> str | None:
-    """What is wrong with the error that the operator raises, if anything."""
+    """Return what is wrong with the operator's error, or ""."""
     sample = error.sample_input
     try:
         op(sample.input, *sample.args, **sample.kwargs)

@@ -1,4 +1,4 @@
-"""Fake quantization and quantization to integers, to the bit beside PyTorch's CPU kernels."""
+"""Fake quantization and quantization to integers, bitwise equal to PyTorch's CPU kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def values(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, wide: flo
 
 
 def special(x: Tensor, *others: float) -> Tensor:
-    """The same with numbers out of the ordinary, and halves between two steps of 0.5."""
+    """Return values including special ones and ties between steps of 0.5."""
     flat = x.clone().flatten()
     odd = torch.tensor([float("nan"), -0.0, 0.25, 0.75, -0.25, 1e30, -1e30, 1e-40, *others])
     flat[: odd.numel()] = odd.to(x.dtype)
@@ -35,7 +35,7 @@ def bits(t: Tensor) -> Tensor:
 
 
 def same(actual: Any, expected: Any) -> None:
-    """To the bit, but that NaN is NaN."""
+    """Assert bitwise equality, except that any NaN equals any other."""
     if not isinstance(actual, Tensor):
         assert len(actual) == len(expected)
         for one, other in zip(actual, expected, strict=True):
@@ -56,7 +56,7 @@ def both(op: Any, *arguments: Any) -> None:
 
 
 def layouts(x: Tensor) -> list[Tensor]:
-    """As it is, and lying in other ways."""
+    """Return the tensor in several layouts."""
     wider = torch.zeros(*x.shape[:-1], x.shape[-1] * 2, dtype=x.dtype)
     wider[..., ::2] = x
     return [x, x.transpose(0, -1), wider[..., ::2]]
@@ -176,7 +176,7 @@ def test_learnable(per_channel: bool) -> None:
 
 @pytest.mark.parametrize("one_each", [False, True])
 def test_gradient_of_each_element(one_each: bool) -> None:
-    """With a channel an element nothing is summed: to the bit."""
+    """With one element per channel nothing is summed, so results are bitwise equal."""
     x = special(values((64,)))[1:].clamp(-1e18, 1e18)
     grad = values((63,), wide=1)
     scale, zero = torch.rand(63) + 0.1, torch.linspace(-8, 7, 63)
@@ -240,7 +240,7 @@ def test_moving_average(per_row: bool, symmetric: bool) -> None:
 
 
 def test_quantization_aware_training() -> None:
-    """torch.ao's modules on xpu: the loss goes down, and the model is the CPU's."""
+    """torch.ao's modules on xpu: the loss decreases, and the model equals the CPU's."""
     from torch.ao.quantization import FakeQuantize, FusedMovingAvgObsFakeQuantize, MovingAverageMinMaxObserver
 
     results = []

@@ -1,4 +1,4 @@
-"""Fourier transforms, as processors do them and, with OPENXPU_POLICY=gpu, as GPUs do."""
+"""Fourier transforms with the CPU policy and, with OPENXPU_POLICY=gpu, with that of GPUs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def error(got: torch.Tensor, want: np.ndarray) -> float:
 
 
 def checked(name: str, x: torch.Tensor, share: float = 1, **options: object) -> None:
-    """Compare the function of a CPU tensor's copy, close to NumPy's of float64."""
+    """Compare with the function on the CPU, and with NumPy's in float64."""
     got = getattr(torch.fft, name)(x.to("xpu"), **options)
     numpys = {"dim": "axis" if name in FUNCTIONS else "axes", "n": "n", "s": "s", "norm": "norm"}
     want = getattr(np.fft, name)(wide(x), **{numpys[key]: value for key, value in options.items()})
@@ -81,7 +81,7 @@ def test_long_rows(n: int, part: torch.dtype) -> None:
 @pytest.mark.parametrize("part", PARTS, ids=str)
 @pytest.mark.parametrize("n", RADICES)
 def test_radices(n: int, part: torch.dtype) -> None:
-    """Of rows and columns, more and fewer than a work-group takes at a time."""
+    """Rows and columns, more and fewer than a work-group processes at a time."""
     checked("fft", numbers(131, n, part=part), 1 / 3)
     checked("ifft", numbers(n, 21, part=part), 1 / 3, dim=0)
 
@@ -145,7 +145,7 @@ def test_several_dimensions(norm: str, part: torch.dtype) -> None:
 
 
 def test_symmetric_inputs_are_symmetric() -> None:
-    """Imaginary parts that can't be there are left out, and no input is changed."""
+    """Imaginary parts that must be zero are ignored, and inputs are not changed."""
     for n in (1, 2, 7, 12, 8192, 67):
         x = numbers(3, n // 2 + 1)
         there = x.to("xpu")

@@ -1,4 +1,4 @@
-"""float8 on xpu, bit by bit what PyTorch's CPU kernels make of it; pairs of float4, which are only moved."""
+"""float8 on xpu, bitwise equal to PyTorch's CPU kernels; float4 pairs, which are only copied."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def no_fallback() -> Iterator[None]:
 
 
 def every_number(dtype: torch.dtype) -> torch.Tensor:
-    """All 256 bit patterns, NaN and infinities among them, in rows."""
+    """Return all 256 bit patterns, including NaN and infinities, in rows."""
     return torch.arange(256).to(torch.uint8).view(dtype).view(16, 16)
 
 
@@ -51,20 +51,20 @@ SATURATES = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
 
 
 def converted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What the CPU of a PyTorch of today makes of `x`."""
+    """Return what a current PyTorch computes on the CPU."""
     if dtype == torch.float8_e4m3fn and not SATURATES and not x.is_complex():
         x = x.double().clamp(-448, 448)
     return x.to(dtype)
 
 
 def assert_same_bits(xpu: torch.Tensor, cpu: torch.Tensor) -> None:
-    """Zeros have signs; NaN's sign is lost in some devices' arithmetic."""
+    """Normalize NaN: some devices lose its sign; zeros keep theirs."""
     both_nan = cpu.float().isnan() & xpu.cpu().float().isnan()
     assert torch.equal(bits(xpu)[~both_nan], bits(cpu)[~both_nan])
 
 
 def assert_same(xpu: torch.Tensor, cpu: torch.Tensor) -> None:
-    """Bits where PyTorch moves them, numbers where it computes: then a NaN is as good as another."""
+    """Compare bits if the operator copies, values if it computes; then any NaN equals any other."""
     assert xpu.is_xpu and xpu.dtype == cpu.dtype and xpu.shape == cpu.shape
     if cpu.dtype == PAIRS:
         assert torch.equal(bits(xpu), bits(cpu))
@@ -110,7 +110,7 @@ def test_nan_to_integers_is_one_number(dtype: torch.dtype) -> None:
 
 
 def boundaries(dtype: torch.dtype) -> torch.Tensor:
-    """Every number of `dtype`, the middle between neighbors, and the floats on both sides of each."""
+    """Return every value of `dtype`, the midpoints between adjacent ones, and the floats on both sides of each."""
     numbers = every_number(dtype).flatten().float()
     numbers = numbers[numbers.isfinite()].unique()
     extremes = torch.tensor([0.0, 1e-45, 1e-40, 1e38, torch.finfo(torch.float32).max, math.inf, math.nan])
@@ -259,7 +259,7 @@ MOVES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @names("dtype", [*DTYPES, PAIRS], ids=str)
 @names("name", MOVES)
 def test_moves(name: str, dtype: torch.dtype) -> None:
-    """Of bytes, whatever they stand for: the CPU has not all of these for float8."""
+    """Byte-wise operators, whatever the bytes mean; the CPU lacks some of them for float8."""
     x = every_number(dtype)
     assert torch.equal(bits(MOVES[name](x.to("xpu"))), MOVES[name](x.view(torch.uint8)))
 
@@ -412,7 +412,7 @@ def test_large_tensors() -> None:
     "OPENXPU_POLICY" in os.environ or "OPENXPU_VARIANT" in os.environ, reason="this is the inner run"
 )
 def test_by_what_every_device_can_run() -> None:
-    """test_gpu_plans.py has the plans of GPUs."""
+    """test_gpu_plans.py tests the GPU policy."""
     from inner_run import passes
 
     passes(

@@ -111,7 +111,7 @@ EDGES = [0, 1, 15, 16, 17, 63, 64, 65, 79, 4095, 4096, 4097, 8192 + 80 + 3]
 
 
 def inside(numbers: list[torch.Tensor], device: str) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Copies that lie in one buffer with 3 elements of 7 before, between and behind them."""
+    """Copies into one buffer, with gaps of 3 elements of 7 before, between and after."""
     buffer = torch.full(
         (sum(x.numel() + 3 for x in numbers) + 3,), 7.0, dtype=numbers[0].dtype, device=device
     )
@@ -125,7 +125,7 @@ def inside(numbers: list[torch.Tensor], device: str) -> tuple[torch.Tensor, list
 
 @pytest.mark.parametrize("total", [3 << 14, 1 << 17, 1 << 20])
 def test_groups_of_any_length(total: int) -> None:
-    """Hosts' groups grow with the number of elements: edges of tensors beside those of 4,096 to 65,536."""
+    """Work-groups of CPU devices grow with the number of elements: tensors with sizes around 4,096 to 65,536."""
     sizes = [total - 1, 4097, 1, 65536, 12289, 8192]
     a = [torch.arange(n, dtype=torch.float32) % 1021 for n in sizes]
     same(torch._foreach_add, a, [1, 2, 3, 4, 5, 6])

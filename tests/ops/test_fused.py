@@ -1,4 +1,4 @@
-"""The fused linear and convolution operators (mkldnn::…) that Inductor's freezing makes, against float64."""
+"""The fused linear and convolution operators (mkldnn::…) of Inductor's freezing, against float64."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def divisor(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Numbers by which can be divided, too."""
+    """Return nonzero values, safe as divisors."""
     return (torch.rand(shape) + 0.5).to(dtype)
 
 
@@ -103,7 +103,7 @@ def test_linear_binary(binary: str, dtype: torch.dtype) -> None:
 
 
 def test_linear_of_views() -> None:
-    """Operands that begin anywhere and lie anyhow."""
+    """Operands with any storage offset and layout."""
     memory = normal(4000).to(XPU)
     x, w = memory[3:].as_strided((9, 21), (2, 30)), memory[1:].as_strided((10, 21), (1, 11))
     b, other = memory[7:].as_strided((10,), (3,)), memory[5:].as_strided((9, 10), (1, 13))
@@ -130,7 +130,7 @@ FORMATS = {1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channels
 
 
 class Problem:
-    """A convolution's tensors, and what goes to the operators behind them."""
+    """Return a convolution's tensors, and the arguments of its post-ops."""
 
     def __init__(
         self, case: tuple[int, ...], dtype: torch.dtype, last: bool = True, transposed: bool = False

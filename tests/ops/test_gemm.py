@@ -25,7 +25,7 @@ SIZES = [(5, 7, 3), (70, 65, 33), (1, 37, 129), (40, 1, 70), (1, 1, 2000), (33, 
 
 
 def make(*shape: int, dtype: torch.dtype, layout: str = "rows") -> torch.Tensor:
-    """A random tensor on the CPU, its last two dimensions laid out by rows, by columns, or apart."""
+    """Return a random CPU tensor whose last two dimensions are row-major, column-major or strided."""
     if dtype.is_floating_point or dtype.is_complex:
         t = torch.randn(shape, dtype=dtype)
     else:
@@ -54,7 +54,7 @@ def agree(got: torch.Tensor, want: torch.Tensor, k: int) -> None:
 
 
 def wide(t: torch.Tensor) -> torch.Tensor:
-    """The tensor in the dtype that references are computed in."""
+    """Return the tensor in the dtype of the reference."""
     if t.dtype.is_floating_point or t.dtype.is_complex:
         return t.to(WIDE.get(t.dtype, torch.float64))
     return t.long()
@@ -108,7 +108,7 @@ def test_addmm_in_place_and_out() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 7])
 @pytest.mark.parametrize("stride", [(1, 1), (0, 1), (1, 9), (9, 1), (9, 2)], ids=str)
 def test_windows_of_matrices(stride: tuple[int, int], rows: int, dtype: torch.dtype) -> None:
-    """Operands whose rows overlap, are columns or lie apart; a result with other numbers around it."""
+    """Operands with overlapping rows, columns or strides; a result surrounded by other values."""
     memory = make(90, dtype=dtype)
     a, b, c = memory.as_strided((rows, 5), stride), make(6, 8, dtype=dtype)[:5, 1:], make(7, dtype=dtype)
     x, y = memory.to("xpu").as_strided((rows, 5), stride), on_xpu(make(6, 8, dtype=dtype))
@@ -132,7 +132,7 @@ def test_windows_of_matrices(stride: tuple[int, int], rows: int, dtype: torch.dt
 @pytest.mark.parametrize("left", ["rows", "columns", "apart"])
 @pytest.mark.parametrize("right", ["rows", "columns"])
 def test_large_products(left: str, right: str, dtype: torch.dtype) -> None:
-    """Sizes at which a host device may take another library than for small ones."""
+    """Sizes at which a host device may use another library than for small ones."""
     m, n, k = 200, 300, 170
     a = make(m, k, dtype=dtype, layout=left)
     b = make(k, n, dtype=dtype, layout=right)
@@ -270,7 +270,7 @@ def test_out_dtype() -> None:
     [(32, 48, 64), (1, 70, 130), (33, 1, 65), (17, 31, 67), (130, 100, 256), (5, 4, 0), (0, 3, 8)],
 )
 def test_int8_products(m: int, n: int, k: int) -> None:
-    """All transpositions, steps between elements and rows that begin anywhere; to the last bit."""
+    """All transpositions, strides between elements and unaligned rows; bitwise equal."""
     a = torch.randint(-128, 128, (m + 1, k + 3), dtype=torch.int8)
     b = torch.randint(-128, 128, (k, 2 * n), dtype=torch.int8)
     x, y = a.to("xpu"), b.to("xpu")
@@ -312,7 +312,7 @@ def test_int8_products_refuse_what_pytorch_refuses() -> None:
 
 
 def unit_of_fp32(tf32: bool) -> bytes | None:
-    """What multiplies numbers of float32, where they may be rounded to tf32 or not."""
+    """The engine that multiplies float32, with or without tf32."""
     library, unit = _tile.library(), ctypes.c_char_p()
     library.xpu_dtype_name.restype = ctypes.c_char_p
     number = next(i for i in range(64) if library.xpu_dtype_name(i) == b"f32")
@@ -322,7 +322,7 @@ def unit_of_fp32(tf32: bool) -> bytes | None:
 
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
 def test_fp32_keeps_its_bits_unless_tf32_is_allowed(precision: str) -> None:
-    """Where there are units for it: test_gpu_plans.py sees to that."""
+    """With a matrix engine: test_gpu_plans.py runs this."""
     by_a_library = (
         torch.xpu.get_device_properties().type == "cpu" and os.environ.get("OPENXPU_HOST_PROVIDER") != "0"
     )
@@ -350,7 +350,7 @@ def test_fp32_keeps_its_bits_unless_tf32_is_allowed(precision: str) -> None:
 
 @pytest.mark.parametrize("size", [8, 16, 17, 200])
 def test_precision_on_processors_is_that_of_their_own_device(size: int) -> None:
-    """Where the processor multiplies bfloat16, PyTorch rounds to it when it may: on Zen 4 those of 200, no smaller."""
+    """If the CPU multiplies bfloat16, PyTorch rounds to it when allowed: on Zen 4 at 200, not at smaller sizes."""
     if torch.xpu.get_device_properties().type != "cpu" or os.environ.get("OPENXPU_HOST_PROVIDER") == "0":
         pytest.skip("libxpu multiplies")
     x, y = torch.randn(size, size), torch.randn(size, size)
@@ -366,7 +366,7 @@ def test_precision_on_processors_is_that_of_their_own_device(size: int) -> None:
 @pytest.mark.parametrize("k", [1, 3, 33, 65, 129])
 @pytest.mark.parametrize("gap", [1, 3, 7])
 def test_bytes_behind_a_line_are_not_summed(k: int, gap: int) -> None:
-    """Lines of an odd number of bytes, read several at a time, with other numbers behind them."""
+    """Rows of an odd number of bytes, read several bytes at a time, followed by other values."""
     a, b = torch.full((40, k + gap), 3, dtype=torch.int8), torch.full((48, k + gap), 5, dtype=torch.int8)
     a[:, k:], b[:, k:] = 7, 11
     got = a.to("xpu")[:, :k] @ b.to("xpu")[:, :k].t()

@@ -1,6 +1,6 @@
-"""What GPUs do, on the device at hand: the tests of the families that do otherwise on processors.
+"""The GPU policy on the device at hand: the tests of families that work differently on CPUs.
 
-And what devices without subgroups and fp16 do: there OpenCL C refuses kernels that assign its type half.
+Also devices without subgroups and fp16, on which OpenCL C rejects kernels that assign the type half.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_transforms_by_kernels_of_their_length() -> None:
 
 @pytest.mark.skipif(os.environ.get("OPENXPU_MATRIX") == "ptx", reason="this is the inner run")
 def test_as_units_do() -> None:
-    """NVIDIA's, written out."""
+    """With emulated tensor cores."""
     layers = [
         "change or pixels or (shapes and 17)",
         "units_are_taken or forms_are_kept or (convolution_and_another and relu and 6 and int8)",

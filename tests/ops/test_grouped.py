@@ -1,7 +1,7 @@
-"""Products of groups whose sizes the device knows (torch._grouped_mm), beside one product each in float64.
+"""Grouped products with group sizes on the device (torch._grouped_mm), against one product per group in float64.
 
-Here by the host's libraries, and in further processes by libxpu's own kernels: for processors, and for GPUs with
-each kind of unit, written out.
+Here with the host's BLAS, and in other processes with libxpu's own kernels: for CPUs, and for GPUs with each emulated
+matrix engine.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SIZE = 96  # of what is cut
 
 @pytest.fixture(autouse=True)
 def no_fallback() -> Iterator[None]:
-    """No operator may end on the CPU."""
+    """No operator may fall back to the CPU."""
     _bridge.fallback_counts(True)
     yield
     assert _bridge.fallback_counts() == {}
 
 
 def random(shape: list[int], turned: bool, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """The last two dimensions, `turned`, lie in memory the other way round."""
+    """Return a tensor; with `turned`, the last two dimensions are transposed in memory."""
     generator = torch.Generator().manual_seed(seed)
     shape = [*shape[:-2], shape[-1], shape[-2]] if turned else shape
     x = torch.randn(shape, generator=generator).to(dtype)
@@ -54,7 +54,7 @@ def operands(
 
 
 def one_each(what: str, a: torch.Tensor, b: torch.Tensor, ends: list[int]) -> torch.Tensor:
-    """What belongs to the groups, in float64: rows, columns, or a batch."""
+    """Return the groups' slices in float64: rows, columns, or a batch."""
     parts = [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
     a, b = a.double(), b.double()
     if what == "rows":
@@ -69,7 +69,7 @@ def one_each(what: str, a: torch.Tensor, b: torch.Tensor, ends: list[int]) -> to
 @pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("what", ["rows", "columns", "k"])
 def test_groups(what: str, ends: str, turned: tuple[bool, bool], dtype: torch.dtype) -> None:
-    """Sizes are whole numbers of 16 bytes and not, along k and not."""
+    """Row lengths that are multiples of 16 bytes and others, K-major and not."""
     last = ENDS[ends][-1]
     for m, n, k in ((48, 40, 64), (33, 21, 50), (64, 136, 72)):
         a, b = operands(what, len(ENDS[ends]), turned, dtype, m, n, k)
@@ -85,7 +85,7 @@ def test_groups(what: str, ends: str, turned: tuple[bool, bool], dtype: torch.dt
 
 @pytest.mark.parametrize("ends", [[50, 20, 96], [-5, 40, 200], [200, 10]], ids=str)
 def test_ends_out_of_order(ends: list[int]) -> None:
-    """Groups that end before they begin are empty, and nothing is read or written beyond the operands."""
+    """Groups that end before they start are empty, and no access is out of bounds."""
     a, b = operands("rows", len(ends), (False, False), torch.float32, 48, 40, 64)
     kept = [max(0, min(end, SIZE)) for end in ends]
     for i in range(1, len(kept)):
@@ -97,7 +97,7 @@ def test_ends_out_of_order(ends: list[int]) -> None:
 
 
 def test_large() -> None:
-    """Several tiles a group, in both directions."""
+    """Several tiles per group, in both dimensions."""
     ends, (m, n, k) = [0, 300, 310, 700, 701, 1000], (1000, 520, 264)
     if IS_INNER and os.environ.get("OPENXPU_MATRIX") != "none":  # written out each product takes its time
         ends, (m, n, k) = [0, 150, 155, 350, 351, 500], (500, 264, 136)
@@ -110,7 +110,7 @@ def test_large() -> None:
 
 
 def test_long_k() -> None:
-    """Where one product would be cut along k."""
+    """Shapes for which a single product would use split-K."""
     ends = [20, 32]
     a, b = random([32, 4096], False, torch.bfloat16, 1), random([2, 4096, 64], True, torch.bfloat16, 2)
     offs = torch.tensor(ends, dtype=torch.int32, device="xpu")
@@ -120,7 +120,7 @@ def test_long_k() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradients(dtype: torch.dtype) -> None:
-    """Of rows: columns and k of the other two products."""
+    """Grouped rows, with gradients: grouped columns and K in the other two products."""
     ends = ENDS["some"]
     a, b = operands("rows", len(ends), (False, True), dtype, 48, 40, 64)
     weight = random([SIZE, 40], False, dtype, 3)
@@ -143,7 +143,7 @@ def test_batch() -> None:
 
 
 def test_captured() -> None:
-    """A replay finds the sizes that are there then."""
+    """A replay uses the sizes that are on the device then."""
     a, b = operands("rows", 3, (False, False), torch.float32, 48, 40, 64)
     x, y = a.to("xpu"), b.to("xpu")
     offs = torch.tensor([10, 20, 96], dtype=torch.int32, device="xpu")
@@ -158,7 +158,7 @@ def test_captured() -> None:
 
 @pytest.mark.parametrize("what", ["rows", "columns", "k"])
 def test_scaled(what: str) -> None:
-    """float8 with a scale for each row of A and each column of B."""
+    """float8 with a scale per row of A and column of B."""
     ends, (m, n, k) = [16, 16, 48, 96], (48, 64, 80)
     a, b = operands(what, len(ends), (False, True), torch.float32, m, n, k)
     a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
@@ -199,7 +199,7 @@ def test_scaled(what: str) -> None:
 
 
 def tiles(scale: torch.Tensor) -> torch.Tensor:
-    """Scales [lines, blocks] as others' units read them, by 128 lines and 4 blocks."""
+    """Swizzle scales [rows, blocks] to NVIDIA's layout of tiles of 128 rows and 4 blocks."""
     lines, blocks = scale.shape
     down, across = -(-lines // 128), -(-blocks // 4)
     padded = torch.zeros(down * 128, across * 4, dtype=torch.uint8)
@@ -212,7 +212,7 @@ E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, 
 
 
 def some_bytes(lines: int, k: int, dtype: torch.dtype, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Elements [lines, k] that are numbers, as they are stored and in float64."""
+    """Return elements [rows, k] without NaN, as stored and in float64."""
     generator = torch.Generator().manual_seed(seed)
     if dtype == torch.float4_e2m1fn_x2:
         nibbles = torch.randint(16, (lines, k), generator=generator)
@@ -225,9 +225,9 @@ def some_bytes(lines: int, k: int, dtype: torch.dtype, seed: int) -> tuple[torch
 def in_blocks(
     wide: torch.Tensor, block: int, cut: str, ends: list[int], seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scales for `block` elements along k, in tiles; and `wide`, [lines, k] or a batch of these, times them.
+    """Return swizzled scales for `block` elements along K, and `wide`, [rows, k] or a batch of these, times the scales.
 
-    What is `cut` along its "lines" or "k" has tiles group behind group.
+    With `cut` along "lines" or "k", each group has its own tiles, one group after another.
     """
     generator = torch.Generator().manual_seed(seed)
     dtype = torch.float8_e8m0fnu if block == 32 else torch.float8_e4m3fn
@@ -260,7 +260,7 @@ BLOCKS = {  # what is cut, and where: lines of several tiles, an empty group, en
 def blocked_operands(
     what: str, dtype: torch.dtype, ends: list[int] | None = None, block: int = 32
 ) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """A, B, their scales, and ends of groups; the product in float64."""
+    """Return A, B, their scales and the ends of groups, and the product in float64."""
     usual, cut, n, k = BLOCKS[what]
     ends, kind = ends or usual, what.split()[-1]
     sides = []
@@ -277,7 +277,7 @@ def blocked_operands(
 
 
 def product_of_blocks(a: torch.Tensor, b: torch.Tensor, *scales_and_ends: torch.Tensor) -> torch.Tensor:
-    """Of lines along k, by the name that takes float4, too."""
+    """K-major, through the operator that also accepts float4."""
     scale_a, scale_b, offs = scales_and_ends
     recipe = torch.nn.functional.ScalingType.BlockWise1x32
     swizzle = torch.nn.functional.SwizzleType.SWIZZLE_32_4_4
@@ -296,7 +296,7 @@ def same_of_blocks(what: str, found: torch.Tensor, expected: torch.Tensor) -> No
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float4_e2m1fn_x2], ids=str)
 @pytest.mark.parametrize("what", BLOCKS)
 def test_blocks(what: str, dtype: torch.dtype) -> None:
-    """A scale for 32 elements along k, each group's in tiles of their own: one product."""
+    """A scale per 32 elements along K, with separate tiles per group: one product."""
     given, expected = blocked_operands(what, dtype)
     moved = [x.to("xpu") for x in given]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
@@ -312,7 +312,7 @@ def test_blocks(what: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("what", ["rows", "k"])
 def test_blocks_captured(what: str) -> None:
-    """A replay finds the sizes, and where each group's scales begin, that are there then."""
+    """A replay uses the sizes, and the offsets of each group's scales, that are on the device then."""
     given, expected = blocked_operands(what, torch.float8_e4m3fn)
     room = [torch.zeros(4096, 4, dtype=torch.uint8, device="xpu").view(x.dtype) for x in given[2:4]]
     moved = [x.to("xpu") for x in given]
@@ -333,7 +333,7 @@ def test_blocks_captured(what: str) -> None:
 
 @pytest.mark.parametrize("what", ["rows", "k"])
 def test_blocks_of_nvfp4(what: str) -> None:
-    """A scale in e4m3 for 16 elements, and one in fp32 for each group of either operand."""
+    """An e4m3 scale per 16 elements, and an fp32 scale per group of either operand."""
     given, expected = blocked_operands(what, torch.float4_e2m1fn_x2, block=16)
     a, b, scale_a, scale_b, offs = (x.to("xpu") for x in given)
     groups = len(given[4])
@@ -358,7 +358,7 @@ def test_blocks_of_nvfp4(what: str) -> None:
 
 
 def test_blocks_without_scales() -> None:
-    """What the scales that are there don't reach to is NaN, and nothing is read behind them."""
+    """Elements without a scale give NaN, and nothing is read past the scales."""
     a, b, scale_a, *rest = (x.to("xpu") for x in blocked_operands("rows", torch.float8_e4m3fn)[0])
     graph = torch.xpu.XPUGraph()
     with torch.xpu.graph(graph):
@@ -402,7 +402,7 @@ def test_what_is_refused(change: dict[str, torch.Tensor | torch.dtype | None], r
 @pytest.mark.skipif(not IS_INNER, reason="asks which kernels of libxpu's run")
 @pytest.mark.parametrize("what", ["rows", "columns", "k"])
 def test_kernels(what: str) -> None:
-    """One launch, of matrix units where these read both operands as they lie."""
+    """One launch, on a matrix engine if it can read both operands unpacked."""
     turned = (what == "k", what != "k")  # along k, but where k is cut
     shapes = {
         "rows": ([300, 256], [2, 256, 192]),
@@ -443,7 +443,7 @@ def test_by_libxpu(unit: str) -> None:
 @pytest.mark.skipif(IS_INNER, reason="once is enough")
 @pytest.mark.parametrize("what", ["rows", "columns", "k", "batch"])
 def test_compiled_rows_that_are_no_whole_16_bytes(what: str) -> None:
-    """Inductor counts on rows of results that begin at multiples of 16 bytes, as the CPU's do."""
+    """Inductor relies on result rows that start at multiples of 16 bytes, as on the CPU."""
     ends = torch.tensor([0, 24, 40], dtype=torch.int32)
     a = torch.randn((3, 20, 16) if what in ("columns", "batch") else (40, 16)).bfloat16()
     b = torch.randn((3, 20, 16) if what in ("rows", "batch") else (40, 16)).bfloat16().mT
