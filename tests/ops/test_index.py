@@ -1,4 +1,4 @@
-"""Indexing: get, put, gather, select, take, masks. Elements are moved, so results are equal to the bit."""
+"""Indexing: get, put, gather, select, take, masks. Elements are copied, so results are bitwise equal."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_select_and_gather(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("length", [3, 4, 13, 8195])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int16, torch.bfloat16, torch.float32, torch.complex128])
 def test_lines_of_any_length(length: int, dtype: torch.dtype) -> None:
-    """Each element has an index of its own; processors take some elements together."""
+    """Each element has its own index; CPU kernels process several elements at once."""
     rows = 3 if length > 1000 else 5
     x, v = numbers(rows, 37, dtype=dtype), numbers(rows, length, dtype=dtype)
     i = torch.randint(37, (rows, length))

@@ -85,7 +85,7 @@ SUMS = (
 
 
 def results(info: Any, sample: Any, on: Any) -> tuple[Any, list[torch.Tensor]]:
-    """The operator's result and the gradients of its sum in the sample's tensors."""
+    """Return the operator's result and the gradients of its sum with respect to the sample's tensors."""
     sample = sample.transform(
         lambda x: x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
     )

@@ -1,4 +1,4 @@
-"""Linear layers that share a few rows (openxpu::fused_linear) beside float64, in one launch where GPUs have a kernel."""
+"""Fused linear layers of few rows (openxpu::fused_linear) against float64, in one launch if the device has a kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIER = os.environ.get("OPENXPU_MATRIX")
 
 
 class Weights:
-    """Matrices of `sizes` rows of k, as stored, and as the numbers that they stand for."""
+    """Return matrices of `sizes` rows of k, as stored, and their values."""
 
     def __init__(self, kind: str, sizes: list[int], k: int, group: int, dtype: torch.dtype) -> None:
         self.group = group
@@ -165,14 +165,14 @@ def test_normed_and_added(m: int, kind: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("m", [1, 8])
 def test_normed_by_one_more(m: int, kind: str, dtype: torch.dtype) -> None:
-    """As Gemma's norms are, and its gates."""
+    """Norms and gates as in Gemma."""
     compare(kind, m, [40, 24, 8], 512, dtype, normed=True, plus_one=True)
     for activation in ("gelu", "gelu_tanh"):
         compare(kind, m, [24, 24], 512, dtype, normed=True, plus_one=True, gated=True, activation=activation)
 
 
 def test_large_numbers_are_normed() -> None:
-    """Numbers times the norm's weight would leave float16's range."""
+    """The input times the norm's weight would overflow float16."""
     w, norm = torch.randn(32, 128).half(), torch.full((128,), 9.0).half()
     x = torch.full((1, 128), 3e4).half()
     expected = F.rms_norm(x.double(), (128,), norm.double(), 1e-6) @ w.double().t()
@@ -183,7 +183,7 @@ def test_large_numbers_are_normed() -> None:
 @pytest.mark.parametrize("dtype", SINGLES)
 @pytest.mark.parametrize("m, n, k", [(1, 48, 64), (20, 33, 128), (70, 64, 80)])
 def test_int8_linear(m: int, n: int, k: int, dtype: torch.dtype) -> None:
-    """int8_linear: what a product of int8 gives is rounded once."""
+    """int8_linear: the int8 product is rounded once."""
     torch.manual_seed(m)
     a, w = (torch.randint(-128, 128, (rows, k), dtype=torch.int8) for rows in (m, n))
     rows, columns = torch.rand(m, 1) + 0.1, (torch.rand(n) / 64).to(dtype)
@@ -202,7 +202,7 @@ def test_int8_linear(m: int, n: int, k: int, dtype: torch.dtype) -> None:
 
 
 class Cached:
-    """Queries, keys and values of a token a row, and what becomes of them."""
+    """Return queries, keys and values of one token per row, after RoPE."""
 
     def __init__(
         self, kind: str, m: int, k: int, depth: int, dtype: torch.dtype, dim: int, turned: bool
@@ -292,7 +292,7 @@ def test_cached(m: int, depth: int, dim: int, turned: bool, kind: str, dtype: to
 def test_cached_heads_are_normed(
     m: int, depth: int, dim: int, turned: bool, kind: str, dtype: torch.dtype
 ) -> None:
-    """By the last work-group of each head, in the same launch; again and again, since they count."""
+    """Normalized heads, completed by the last work-group of each head in the same launch; repeated, because they use counters."""
     cached = Cached(kind, m, 256, depth, dtype, dim, turned)
     normed, biased = m < 9 and dtype != torch.float16, m != 1
     for position, sign in ((3, -1.0), (-1, 1.0)):
@@ -317,7 +317,7 @@ def test_cached_norms_by_one_more(kind: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("depth", [20, 512])
 def test_cached_heads_of_odd_sizes_are_normed(depth: int) -> None:
-    """Which no whole number of work-groups has, or too many."""
+    """Heads that no whole number of work-groups has, or too many."""
     cached = Cached("int8", 2, 256, depth, torch.bfloat16, 2, True)
     found, _ = cached.call(2, 1.0, False, False, heads=True)
     for part, wanted in zip(found, cached.expected(2, 1.0, False, False, True), strict=True):
@@ -401,7 +401,7 @@ def test_no_rows() -> None:
     ],
 )
 def test_what_does_not_fit(device: str, change: dict[str, object], message: str) -> None:
-    """Nor when it is traced."""
+    """Also rejected when traced."""
     given: dict[str, object] = {
         "x": torch.zeros(2, 16),
         "weight": [torch.zeros(8, 16)],
@@ -424,7 +424,7 @@ def test_what_does_not_fit(device: str, change: dict[str, object], message: str)
 @pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")
 @pytest.mark.parametrize("tier", TIERS)
 def test_as_gpus_do(tier: str) -> None:
-    """Units don't take fp32, and without them fp16 is read as bf16 is: these are left out, but in the long run."""
+    """Tensor cores don't support fp32 here, and fp16 is read like bf16 without them: tested only in the long run."""
     some = "beside or gated or normed or int8_linear or cached"
     left_out = f"dtype{SINGLES.index(torch.float32 if tier == 'ptx' else torch.float16)}"
     passes(

@@ -14,7 +14,7 @@ REDUCTIONS = ["none", "mean", "sum"]
 
 
 def compare(function, x: torch.Tensor, dtype: torch.dtype, *others: torch.Tensor) -> None:
-    """function(x, *others) and the gradient of x."""
+    """Return function(x, *others) and the gradient of x."""
     x = x.to(dtype)
     mine, reference = x.to("xpu").requires_grad_(), x.double().requires_grad_()
     actual = function(mine, *[t.to("xpu") for t in others])

@@ -1,4 +1,4 @@
-"""LU factors, what is solved and told by them, and triangular systems, as GPUs have them (OPENXPU_POLICY=gpu)."""
+"""LU factors, solves, determinants and triangular systems with the GPU algorithms (OPENXPU_POLICY=gpu)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def close(got: torch.Tensor, want: torch.Tensor, limit: float) -> None:
 
 
 def lapack(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Factors of each matrix by itself: once a program has set a number of threads, PyTorch's of a batch are wrong."""
+    """Factorize each matrix separately: once a program has set a number of threads, PyTorch's batched results are wrong."""
     batch = a.shape[:-2]
     if not batch.numel():
         return tuple(torch.linalg.lu_factor_ex(a))
@@ -56,7 +56,7 @@ def lapack(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def solution(a: torch.Tensor, b: torch.Tensor, left: bool) -> torch.Tensor:
-    """X of A X = B, or X A = B, by NumPy, which solves one system after the other."""
+    """Return X of A X = B, or X A = B, from NumPy, one system after the other."""
     if not left:
         return solution(a.mT, b.mT, True).mT
     return torch.from_numpy(np.linalg.solve(a.resolve_conj().numpy(), b.resolve_conj().numpy()))
@@ -78,7 +78,7 @@ def test_factors_are_those_of_lapack(n: int, dtype: torch.dtype) -> None:
 
 
 def large_matrices(dtype: torch.dtype) -> None:
-    """PyTorch 2.13 itself hangs here, or gives pivots that are no rows."""
+    """PyTorch 2.13 itself hangs here, or returns pivots that are not rows."""
     eye = torch.eye(150, dtype=dtype)
     a, b = numbers(3, 2, 150, 150, dtype=dtype) + 3 * eye, numbers(2, 150, 4, dtype=dtype, seed=1)
     on_xpu = a.to("xpu")
@@ -109,7 +109,7 @@ def large_matrices(dtype: torch.dtype) -> None:
 
 
 def tall_matrices(dtype: torch.dtype) -> None:
-    """PyTorch 2.13 itself hangs, in double precision and with complex numbers."""
+    """PyTorch 2.13 itself hangs, in double precision and with complex dtypes."""
     a = numbers(4, 5000, 60, dtype=dtype)
     lu, pivots, info = torch.linalg.lu_factor_ex(a.to("xpu"))
     want_lu, want_pivots, want_info = lapack(a)
@@ -118,7 +118,7 @@ def tall_matrices(dtype: torch.dtype) -> None:
 
 
 def test_batches_after_threads_were_set() -> None:
-    """In a process of its own: PyTorch's batches on the CPU, which other tests compare with, hang from then on."""
+    """In a separate process, because PyTorch's batches on the CPU, which other tests compare with, hang from then on."""
     program = """
 from tests.ops.test_lu import *
 torch.set_num_threads(2)

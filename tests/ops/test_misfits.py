@@ -1,4 +1,4 @@
-"""Arguments whose sizes don't fit each other give an error or a result, and no kernel leaves its operands."""
+"""Arguments of mismatched sizes give an error or a result, and no kernel accesses memory out of bounds."""
 
 from __future__ import annotations
 

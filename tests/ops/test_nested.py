@@ -18,14 +18,14 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 3e-2, to
 
 @pytest.fixture(autouse=True)
 def no_fallback() -> Iterator[None]:
-    """No operator may end on the CPU."""
+    """No operator may fall back to the CPU."""
     _bridge.fallback_counts(True)
     yield
     assert _bridge.fallback_counts() == {}
 
 
 def sequences(*shape: int, lengths: list[int] = LENGTHS, seed: int = 0) -> list[torch.Tensor]:
-    """A tensor for each length, which stands for -1 in ``shape``."""
+    """Return a tensor per length, which replaces -1 in ``shape``."""
     generator = torch.Generator().manual_seed(seed)
     return [
         torch.randn([n if s < 0 else s for s in shape], dtype=torch.float64, generator=generator)
@@ -34,14 +34,14 @@ def sequences(*shape: int, lengths: list[int] = LENGTHS, seed: int = 0) -> list[
 
 
 def parts(result: Any) -> list[torch.Tensor]:
-    """All dense tensors of a result."""
+    """Return all dense tensors of a result."""
     if isinstance(result, torch.Tensor):
         return list(result.unbind()) if result.is_nested else [result]
     return [part for item in result for part in parts(item)]
 
 
 def run(function: Function, inputs: tuple[Any, ...], device: str, dtype: torch.dtype, backward: bool) -> Any:
-    """The result's parts, and the gradients of all floating inputs."""
+    """Return the result's parts, and the gradients of all floating inputs."""
     leaves: list[torch.Tensor] = []
     given = []
     for x in inputs:
@@ -72,7 +72,7 @@ def agree(
     backward: bool = True,
     scale: float = 1,
 ) -> None:
-    """The same as on the CPU in float64. A list is a nested tensor."""
+    """Compare with the CPU in float64. A list is a nested tensor."""
     expected = run(function, inputs, "cpu", torch.float64, backward)
     actual = run(function, inputs, "xpu", dtype, backward)
     tolerance = TOLERANCE[dtype] * scale
@@ -427,7 +427,7 @@ def test_jagged_tensor(name: str) -> None:
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_attention(dtype: torch.dtype, turned: bool) -> None:
-    """Inputs as they are, and as views of [L, H, E]."""
+    """Contiguous inputs, and views of [L, H, E]."""
 
     def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v)) if turned else (q, k, v)
@@ -470,7 +470,7 @@ def test_attention_causal() -> None:
 def test_jagged_attention(
     lengths: list[int], depth: int, value_depth: int, dtype: torch.dtype, causal: bool
 ) -> None:
-    """By the kernel of sequences of different lengths, without padding, with gradients; empty ones are left out."""
+    """The varlen kernel, without padding, with gradients and empty sequences."""
     heads, offsets = 3, torch.tensor([0, *lengths], device="xpu").cumsum(0)
     generator = torch.Generator().manual_seed(0)
     rows = [
@@ -502,7 +502,7 @@ def test_jagged_attention(
 
 
 def test_jagged_attention_drops() -> None:
-    """Dropout keeps the mean, and draws what the generator's seed says."""
+    """Dropout keeps the mean, and depends on the generator's seed."""
     x = jagged_of([torch.ones(200, 2, 8), torch.ones(100, 2, 8)], "xpu", torch.float32).transpose(1, 2)
 
     def attend() -> torch.Tensor:
@@ -515,7 +515,7 @@ def test_jagged_attention_drops() -> None:
 
 
 def test_jagged_attention_is_chosen() -> None:
-    """The math backend where it is asked for, and for what the kernel doesn't take."""
+    """The math backend, if requested or if the kernel doesn't support the inputs."""
     x = jagged_of(sequences(-1, 2, 8), "xpu", torch.float32).transpose(1, 2)
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         plain = F.scaled_dot_product_attention(x, x, x)

@@ -12,7 +12,7 @@ HALVES = [torch.float16, torch.bfloat16]
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor, slack: float = 8) -> None:
-    """Within `slack` units of the dtype's precision, of the largest expected value."""
+    """Compare within `slack` units of the dtype's precision, relative to the largest expected value."""
     assert actual.shape == expected.shape
     scale = expected.abs().max().item() if expected.numel() else 0
     limit = slack * EPS[actual.dtype] * max(scale, 1e-30)
@@ -31,7 +31,7 @@ def compare(
     slack: float = 8,
     layout=lambda t: t,
 ) -> torch.Tensor:
-    """function(*tensors) and its gradients; the first tensor is the input, the others parameters."""
+    """Return function(*tensors) and its gradients; the first tensor is the input, the others are parameters."""
     dtypes = [dtype] + [parameter_dtype or dtype] * (len(tensors) - 1)
     rounded = [None if t is None else t.to(d) for t, d in zip(tensors, dtypes)]
     actual_leaves = [leaf(t, d, "xpu") for t, d in zip(rounded, dtypes)]
@@ -81,7 +81,7 @@ def test_layer_norm_statistics_and_layouts() -> None:
 
 
 def test_layer_norm_far_from_zero() -> None:
-    """A mean of 10,000 standard deviations costs no more digits than the input's own rounding."""
+    """A mean of 10,000 standard deviations costs no more accuracy than rounding the input."""
     x = torch.randn(6, 5000) + 1e4
     close(F.layer_norm(x.to("xpu"), (5000,)), F.layer_norm(x.double(), (5000,)), 16)
     x[2, 7] = torch.nan
@@ -91,7 +91,7 @@ def test_layer_norm_far_from_zero() -> None:
 
 
 def test_errors_do_not_grow_with_the_row() -> None:
-    """Of ten million elements: sums in one chain would be off by 1e-5 and more."""
+    """Ten million elements: sums in a single chain would be off by 1e-5 and more."""
     x = torch.rand(1, 4, 5_000_011, generator=torch.Generator().manual_seed(4))
     grad = torch.rand(x.shape, generator=torch.Generator().manual_seed(5))
     functions = {
@@ -212,7 +212,7 @@ def test_batch_norm_saved_statistics() -> None:
 
 @pytest.mark.parametrize("shape", [(4, 3, 5, 5), (6, 3)])
 def test_batch_norm_into_strided_outputs(shape: tuple[int, ...]) -> None:
-    """Nothing is written between the elements of an output."""
+    """Gaps between the elements of an output are not written."""
     x, c = torch.randn(shape, device="xpu"), shape[1]
     running = [torch.zeros(c, device="xpu"), torch.ones(c, device="xpu")]
     ops = torch.ops.aten
@@ -273,7 +273,7 @@ def test_instance_norm() -> None:
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("shape", [(2, 5), (3, 4, 7), (2, 3, 5, 6)], ids=str)
 def test_batch_norm_in_steps(shape, affine, dtype):
-    """As SyncBatchNorm takes them, with batches of different sizes in three processes."""
+    """As in SyncBatchNorm, with batches of different sizes in three processes."""
     channels, eps, momentum = shape[1], 1e-3, 0.3
     batches = [(torch.randn(shape[0] + i, *shape[1:]) * 2 + 3).to(dtype) for i in range(3)]
     grads = [torch.randn_like(batch) for batch in batches]
@@ -329,7 +329,7 @@ def test_batch_norm_in_steps_of_equal_batches():
 
 
 def test_batch_norm_in_steps_keeps_to_a_far_mean():
-    """A mean that is large beside the deviation costs no more digits than it must."""
+    """A mean that is large compared with the deviation costs no more accuracy than necessary."""
     x = torch.randn(64, 2, 32) + 1000
     mean, invstd = torch.batch_norm_stats(x.xpu(), 1e-5)
     got = torch.batch_norm_elemt(x.xpu(), None, None, mean, invstd, 1e-5)
@@ -364,7 +364,7 @@ def test_statistics_of_no_elements(dtype: torch.dtype, junk: float) -> None:
 
 
 def misfits() -> dict[str, tuple]:
-    """Calls in which one tensor has not the size that the input asks for."""
+    """Calls in which one tensor has the wrong size."""
 
     def x(*shape: int) -> torch.Tensor:
         return torch.randn(shape, device="xpu")
@@ -627,7 +627,7 @@ def test_sizes_that_do_not_fit(name: str) -> None:
 )
 @pytest.mark.parametrize("weight", [1.0, 0.75])
 def test_gradients_that_are_zero(shape: tuple[int, ...], weight: float) -> None:
-    """Of constant rows or channels, by a constant gradient: the rest of a rounded mean is no gradient."""
+    """Constant rows or channels with a constant gradient: the rounding error of the mean must not become a gradient."""
     functional = torch.nn.functional
     channels = torch.full((shape[1],), weight, device="xpu")
     row = torch.full(shape[1:], weight, device="xpu")

@@ -1,4 +1,4 @@
-"""Optimizers train as on the CPU: foreach (the default), fused, one at a time; gradient scaling."""
+"""Optimizers train as on the CPU: foreach (the default), fused and single-tensor; gradient scaling."""
 
 from __future__ import annotations
 

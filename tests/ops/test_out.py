@@ -1,7 +1,7 @@
-"""`out=` tensors of every kind: with gaps, turned around, too small, overlapping, of another dtype or device.
+"""`out=` tensors of every kind: with gaps, reversed, too small, overlapping, of another dtype or device.
 
-The operators are called as PyTorch's own samples call them. What lies between and around an out tensor's
-elements stays what it was. OPENXPU_TEST_ALL=1 takes all operators, and more samples.
+The operators are called as PyTorch's own samples call them. Memory between and around an out tensor's elements must not
+change. OPENXPU_TEST_ALL=1 tests all operators, and more samples.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def inner(shape: torch.Size, kind: str, dtype: torch.dtype, device: str) -> tupl
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bytes of a contiguous tensor, which compare well."""
+    """Return the bytes of a contiguous tensor, for comparison."""
     return tensor.cpu().reshape(-1).view(torch.uint8)
 
 
 def fill(tensor: torch.Tensor) -> None:
-    """Write what no operator would."""
+    """Fill with a value that no operator would write."""
     if tensor.dtype == torch.bool:
         tensor.fill_(True)
     else:
@@ -57,7 +57,7 @@ def fill(tensor: torch.Tensor) -> None:
 
 
 def raised(call: Callable[[], Any]) -> Exception | None:
-    """Return what a call raises."""
+    """Return the exception that a call raises."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -77,13 +77,13 @@ def resizes(call: Callable[[], Any]) -> bool:
 
 
 def roomy(shape: Any, dtype: torch.dtype, device: str) -> torch.Tensor:
-    """Return a contiguous tensor in memory for more: some of PyTorch's CPU kernels check neither dtype nor overlap."""
+    """Return a contiguous tensor with spare memory: some of PyTorch's CPU kernels check neither dtype nor overlap."""
     base = torch.empty(8 * torch.Size(shape).numel() + 64, dtype=dtype, device=device)
     return base[: torch.Size(shape).numel()].view(shape)
 
 
 class Case:
-    """One operator with one sample: how it is called on either device, and what it gives."""
+    """One operator with one sample: the call for either device, and its result."""
 
     def __init__(
         self, call: Callable[[str, Any], Any], expected: Any, arguments: Any, random: bool = False
@@ -116,7 +116,7 @@ class Case:
         return outs
 
     def check_views(self) -> None:
-        """Strided views are written where they lie, and nothing else is."""
+        """Strided views are written in place, and nothing else is."""
         for kind in ("gaps", "turned"):
             pairs = [inner(x.shape, kind, x.dtype, "xpu") for x in self.expected]
             for _, base in pairs:
@@ -132,7 +132,7 @@ class Case:
                 assert torch.equal(bits(base), before), f"{kind}: written beside the out tensor"
 
     def check_resize(self) -> None:
-        """An empty tensor becomes what is needed; another shape does too, with a warning."""
+        """An empty tensor is resized; another shape is too, with a warning."""
         outs = tuple(torch.empty(0, dtype=x.dtype, device="xpu") for x in self.expected)
         self.run(outs)
         self.same(outs)
@@ -151,7 +151,7 @@ class Case:
         )
 
     def check_dtypes(self) -> None:
-        """Another dtype is refused, or taken, as on the CPU."""
+        """Another dtype is rejected or accepted as on the CPU."""
         for i, x in enumerate(self.expected):
             for other in (torch.int64, torch.float64, torch.float16, torch.int32, torch.complex64):
                 if other == x.dtype:
@@ -170,7 +170,7 @@ class Case:
                     assert "INTERNAL ASSERT" not in str(error)
 
     def check_overlap(self) -> None:
-        """A tensor whose elements lie on each other is refused where the CPU refuses it."""
+        """A tensor with overlapping elements is rejected if the CPU rejects it."""
         for i, x in enumerate(self.expected):
             if x.numel() < 2:
                 continue
@@ -187,7 +187,7 @@ class Case:
             assert error is not None and "unsupported operation" in str(error), f"overlap: {error}"
 
     def check_devices(self) -> None:
-        """Inputs on one device and an out tensor on another are refused."""
+        """Inputs on one device and an out tensor on another are rejected."""
         if not self.has_inputs:
             return
         for i in range(len(self.expected)):
@@ -218,7 +218,7 @@ def in_sample(name: str) -> bool:
 
 
 def api_cases(info: Any, device: str = "xpu") -> Iterator[Case]:
-    """The first samples of an operator; what they give comes from the device."""
+    """Return the first samples of an operator with their results on the device."""
     dtype = next(
         (d for d in (torch.float32, torch.complex64, torch.int64, torch.bool) if d in info.dtypes), None
     )

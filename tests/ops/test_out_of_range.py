@@ -1,4 +1,4 @@
-"""Indices out of range in every operator that takes an index: refused, and nothing else is written."""
+"""Indices out of range in every operator with indices: an error, and nothing else is written."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def refuses(function: Callable[[], object]) -> None:
     ids=lambda x: str(x).removeprefix("torch."),
 )
 def test_destination(name: str, dtype: torch.dtype, columns: int) -> None:
-    """One index out of range, alone and among others: memory beside what those name is as before."""
+    """One index out of range, alone and among others: all other memory is unchanged."""
     if dtype.is_complex and ("am" in name or "reduce" in name or "index_put" in name and "columns" in name):
         pytest.skip("no order of complex numbers")
     before = torch.arange(1, (ROWS + 2 * GUARD) * columns + 1).view(-1, columns).to(dtype)
@@ -176,7 +176,7 @@ READING: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
 
 @pytest.mark.parametrize("name", READING)
 def test_source(name: str) -> None:
-    """Operators that read by index refuse those out of range, too, and leave what they read as it was."""
+    """Operators that read by index reject those out of range, too, and don't change their inputs."""
     for beyond in (ROWS, -ROWS - 5):
         for others in ((), (2,), (2,) * 40):
             x = torch.arange(float(ROWS * 16), device="xpu").view(ROWS, 16)
@@ -187,6 +187,6 @@ def test_source(name: str) -> None:
 
 @pytest.mark.parametrize("late", ["0", "1"])
 def test_other_devices(late: str) -> None:
-    """The same as GPUs do it, and reporting when the device is waited for, on the host's processor."""
+    """The same with the GPU policy and with deferred errors, on a CPU device."""
     chosen = "float32-1- or float32-100- or test_source or empty"
     passes({__file__: chosen}, every=3, optimized=False, OPENXPU_POLICY="gpu", OPENXPU_DEFERRED_ERRORS=late)

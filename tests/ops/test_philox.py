@@ -1,4 +1,4 @@
-"""Numbers that follow from a key (torch.func._random), against Philox in Python and NumPy."""
+"""Random numbers from a key (torch.func._random), against Philox in Python and NumPy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEYS = [(0, 0), (42, 7), (2**64 - 1, 2**64 - 2), (1 << 63, (1 << 32) - 1), (0x01
 
 
 def words(seed: int, counter: int) -> list[int]:
-    """The four words of Philox4x32-10 (Salmon et al.) for a key and a counter of 64 bits."""
+    """Return the four words of Philox4x32-10 (Salmon et al.) for a key and a counter of 64 bits."""
     low = 0xFFFFFFFF
     counter %= 1 << 64
     c, k = [counter & low, counter >> 32, 0, 0], [seed & low, seed >> 32]
@@ -65,7 +65,7 @@ DIGITS = {torch.float32: 24, torch.float64: 53, torch.float16: 11, torch.bfloat1
 
 
 def uniform(key: tuple[int, int], count: int, dtype: torch.dtype) -> list[float]:
-    """The numbers in [0, 1) before they are rounded."""
+    """Return the numbers in [0, 1) before rounding."""
     per = 2 if dtype == torch.float64 else 4
     drawn = []
     for n in range(count):
@@ -76,7 +76,7 @@ def uniform(key: tuple[int, int], count: int, dtype: torch.dtype) -> list[float]
 
 
 def normal(key: tuple[int, int], count: int, dtype: torch.dtype) -> list[float]:
-    """Box and Muller's transform."""
+    """Apply the Box-Muller transform."""
     drawn = []
     for n in range(count):
         if dtype == torch.float64:

@@ -77,7 +77,7 @@ CASES = [
 
 
 def doubled(value):
-    """The same numbers as float64; gradients are asked of them where they were."""
+    """Convert to float64, with the same requires_grad."""
     return tree_map(
         lambda leaf: (
             leaf.detach().double().requires_grad_(leaf.requires_grad)
@@ -151,7 +151,7 @@ shapes = st.lists(st.integers(0, 9), min_size=0, max_size=4)
 
 @st.composite
 def views(draw, shape):
-    """A function that makes from a base tensor a view of the shape: permuted, with steps, or broadcast."""
+    """Return a function that makes a view of this shape from a base tensor: permuted, strided, or broadcast."""
     order = draw(st.permutations(range(len(shape))))
     steps = [draw(st.integers(1, 3)) for _ in shape]
     broadcast = [draw(st.integers(0, 4)) == 0 for _ in shape]

@@ -13,7 +13,7 @@ TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-6, tor
 
 
 def compare(function, x: torch.Tensor, dtype: torch.dtype, exact: bool = False) -> torch.Tensor:
-    """function(x) and its gradient; with `exact` the values must be equal."""
+    """Compare function(x) and its gradient; with `exact` the values must be equal."""
     x = x.to(dtype)
     mine, reference = x.to("xpu").requires_grad_(), x.double().requires_grad_()
     actual, expected = function(mine), function(reference)

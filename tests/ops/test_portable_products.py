@@ -1,6 +1,6 @@
-"""The portable kernels of products, convolutions and attention, which host devices don't use by themselves.
+"""The portable kernels of products, convolutions and attention, which host devices don't use by default.
 
-One of each kind of kernel: the whole suites take these kernels on devices that have no host provider.
+One case of each kind of kernel; devices without a host provider run the whole suites with them.
 """
 
 from __future__ import annotations

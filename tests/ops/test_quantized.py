@@ -1,4 +1,4 @@
-"""Products of operands in fewer bits beside float64: weights of 4 and 8 bits, float8, float4 and their scales."""
+"""Products of quantized operands against float64: 4- and 8-bit weights, float8, float4 and their scales."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TENSOR, ROW, BLOCK16, BLOCK32, BLOCK128, SQUARE128 = range(6)
 
 
 def noise(actual: torch.Tensor, expected: torch.Tensor) -> float:
-    """Signal to noise, dB."""
+    """Return the signal-to-noise ratio in dB."""
     error = (actual.cpu().double() - expected).norm()
     return float(20 * torch.log10(expected.norm() / error)) if error > 0 else 999.0
 
@@ -78,7 +78,7 @@ def test_int8_weight(dtype: torch.dtype, m: int, n: int, k: int) -> None:
 
 
 def assert_nearest(actual: torch.Tensor, expected: torch.Tensor) -> None:
-    """The bfloat16 nearest to each number, but for the rounding of a sum in fp32."""
+    """The result is the nearest bfloat16, except for rounding the fp32 sum."""
     assert actual.dtype == torch.bfloat16
     error = (actual.cpu().double() - expected).abs()
     half = 2.0 ** (expected.frexp().exponent - 9)  # of the last place
@@ -88,7 +88,7 @@ def assert_nearest(actual: torch.Tensor, expected: torch.Tensor) -> None:
 @pytest.mark.parametrize("m, n", [(1, 16), (33, 16), (64, 100), (300, 32), (20, 144)])
 @pytest.mark.parametrize("k", [256, 257, 1030, 2050])
 def test_scales_of_lines_round_nothing_but_the_result(m: int, n: int, k: int) -> None:
-    """Elements times these would all be rounded to the same side in bfloat16."""
+    """Products of elements with these would all be rounded in the same direction in bfloat16."""
     weight, scale = torch.full((n, k), 101, dtype=torch.int8), torch.full((n,), 1.0078125).bfloat16()
     weight[:, k // 2 :] = -100
     weight[::2] = torch.randint(90, 120, (k,))
@@ -194,7 +194,7 @@ def expanded(scale: torch.Tensor, rows: int, columns: int, row: int, column: int
 
 
 def swizzled(scale: torch.Tensor) -> torch.Tensor:
-    """Blocks of 128 x 4, a block as 32 rows of four rows' four columns."""
+    """Swizzle to blocks of 128 x 4, each stored as 32 rows of four rows' four columns."""
     rows, columns = -(-scale.size(0) // 128), -(-scale.size(1) // 4)
     padded = torch.zeros(rows * 128, columns * 4, dtype=torch.uint8)
     padded[: scale.size(0), : scale.size(1)] = scale.view(torch.uint8)
@@ -286,7 +286,7 @@ VALUES4 = torch.tensor(
 
 @pytest.mark.parametrize("k", [144, 176])
 def test_what_lies_behind_lines_is_not_multiplied(k: int) -> None:
-    """The host's libraries may multiply it with zeros, which makes NaN of NaN; memory has some."""
+    """The host's BLAS may multiply padding by zeros, and uninitialized memory may contain NaN."""
     m, n = 136, 80
     a, b = some_float8(m, k, torch.float8_e4m3fn), some_float8(n, k, torch.float8_e4m3fn)
     plain = [torch.full((rows, -(-k // 32)), 127, dtype=torch.uint8) for rows in (m, n)]
@@ -425,7 +425,7 @@ def test_int4_refuses(change: dict[str, Any], reason: str) -> None:
 @pytest.mark.parametrize("mx", [False, True])
 @pytest.mark.parametrize("dims_a, dims_b", [(2, 3), (3, 3), (3, 2), (2, 2)])
 def test_scaled_grouped_mm(dims_a: int, dims_b: int, mx: bool) -> None:
-    """Groups of different lengths, one of them empty, beside one product each."""
+    """Groups of different lengths, one of them empty, against one product per group."""
     torch.manual_seed(0)
     ends, m, n, k, groups = [32, 32, 128], 128, 64, 128, 3
     if dims_a == dims_b == 3:

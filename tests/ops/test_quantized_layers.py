@@ -1,4 +1,4 @@
-"""onednn's quantized linear layers and convolutions, with what follows them, beside float64."""
+"""oneDNN's quantized linear layers and convolutions with post-ops, against float64."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def per_channel(n: int, zeros: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def numbers(q: Tensor, scale: Any, zero: Any) -> Tensor:
-    """By channels of dimension 0 where there are several scales."""
+    """Return parameters per channel of dimension 0, or a single one."""
     if isinstance(scale, Tensor) and scale.numel() != 1:
         shape = (-1, *[1] * (q.dim() - 1))
         scale, zero = scale.double().view(shape), zero.view(shape)
@@ -240,7 +240,7 @@ def test_units_are_taken() -> None:
 
 @pytest.mark.skipif(not UNITS, reason="only where products of bytes have units")
 def test_forms_are_kept() -> None:
-    """A weight that no unit serves becomes numbers once, though units are asked at each call."""
+    """A weight that no engine supports is dequantized once, although every call tries the engine."""
     x, w = stored((1, 16, 6, 7), torch.uint8, 1), stored((16, 4, 3, 3), torch.int8, 2)
     scale, zero = per_channel(16)
     there, weight, *tensors = on_xpu(x, w, scale, zero)
@@ -297,7 +297,7 @@ def test_convolution_of_pixels_and_another(last: bool) -> None:
 
 
 def test_weights_that_change() -> None:
-    """What was found out about a weight, or its zero points, when it was packed doesn't outlive a change."""
+    """Cached facts about a weight or its zero points are dropped when it changes."""
     x, w = stored((40, 64), torch.uint8, 1), stored((32, 64), torch.int8, 2)
     scale, zero = per_channel(32)
     packed, zeros = OPS.qlinear_prepack(w.to("xpu"), None), zero.to("xpu")
@@ -312,7 +312,7 @@ def test_weights_that_change() -> None:
 
 @pytest.mark.parametrize("zeros", [False, True])
 def test_convolution_weights_that_change(zeros: bool) -> None:
-    """Neither do forms of a weight outlive a change of it, of its scales, or another convolution."""
+    """Cached forms of a weight are dropped when it or its scales change, or another convolution uses it."""
     x, w = stored((1, 16, 6, 7), torch.uint8, 1), stored((16, 16, 3, 3), torch.int8, 2)
     scale, zero = per_channel(16, zeros)
     there, weight, scales, zero_points = on_xpu(x, w, scale, zero)

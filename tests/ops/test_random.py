@@ -144,7 +144,7 @@ WHOLE = [
 
 
 def bounds_of(dtype: torch.dtype) -> tuple[int, int]:
-    """The integers that `dtype` holds one by one, as far as random_'s arguments go."""
+    """Return the consecutive integers that `dtype` represents exactly, within random_'s arguments."""
     if dtype.is_floating_point:
         most = min(int(2 / torch.finfo(dtype).eps), 2**53)
         return -most, most
@@ -153,7 +153,7 @@ def bounds_of(dtype: torch.dtype) -> tuple[int, int]:
 
 
 def ranges(dtype: torch.dtype) -> list[tuple[int, int]]:
-    """Ranges of and around every power of two; from 0, and from below and above it."""
+    """Yield ranges at and around every power of two; from 0, and from below and above it."""
     low, high = bounds_of(dtype)
     found = []
     for power in range(1, (high - low).bit_length()):
@@ -169,7 +169,7 @@ def ranges(dtype: torch.dtype) -> list[tuple[int, int]]:
 
 
 def offsets(x: torch.Tensor, start: int) -> np.ndarray:
-    """What x's integers, which float64 or int64 hold, lie above `start`."""
+    """Return x minus `start` as integers, exactly."""
     exact = x.cpu().double().to(torch.int64) if x.is_floating_point() else x.cpu()
     return exact.numpy().astype(np.uint64 if x.dtype == torch.uint64 else np.int64).view(
         np.uint64
@@ -177,7 +177,7 @@ def offsets(x: torch.Tensor, start: int) -> np.ndarray:
 
 
 def chi_square(values: np.ndarray, size: int) -> float:
-    """Of up to 7 parts of the range and of the lowest bits, in standard deviations from what is expected."""
+    """Return the deviations of up to 7 intervals and of the lowest bits, in standard deviations."""
     bins = min(7, size)
     edges = [-(-b * size // bins) for b in range(bins + 1)]
     counts = np.diff(np.searchsorted(np.sort(values), np.array(edges[:-1], np.uint64)), append=len(values))
@@ -213,7 +213,7 @@ def test_randint_of_a_large_range_is_uniform(size: int) -> None:
 
 
 def philox(seed: int, sequence: int, offset: int) -> list[int]:
-    """Philox 4x32-10, from its paper (Salmon et al. 2011)."""
+    """Compute Philox 4x32-10, from its paper (Salmon et al. 2011)."""
     low = 2**32 - 1
     c, k = [offset & low, offset >> 32, sequence & low, sequence >> 32], [seed & low, seed >> 32]
     for _ in range(10):
@@ -250,7 +250,7 @@ def test_integers_are_fractions_of_their_range(start: int, size: int) -> None:
 
 
 def test_small_chances() -> None:
-    """Chances far below 2^-24 are met, too."""
+    """Probabilities far below 2^-24 are sampled correctly."""
     torch.xpu.manual_seed(11)
     x = torch.empty(1 << 24, device="xpu")
     for chance, least, most in ((1e-6, 1, 40), (1e-9, 0, 1)):
@@ -339,7 +339,7 @@ def test_normal_with_tensors() -> None:
 
 
 def far(ecdf: torch.Tensor, cdf: torch.Tensor, count: int) -> bool:
-    """Kolmogorov and Smirnov's test at 1e-5; discrete distributions only come nearer."""
+    """Kolmogorov-Smirnov test at 1e-5; for discrete distributions it is conservative."""
     return (ecdf - cdf).abs().max().item() > 2.47 / math.sqrt(count)
 
 
@@ -423,7 +423,7 @@ def test_chances_that_are_none_are_refused(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_cauchy_numbers_are_finite(dtype: torch.dtype) -> None:
-    """Also those of the ends, of which 30 million numbers have one or two: 1/(pi 2^-25)."""
+    """Including the extreme values, of which 30 million numbers have one or two: 1/(pi 2^-25)."""
     torch.manual_seed(0)
     largest, least = -math.inf, math.inf
     for _ in range(8):
@@ -453,7 +453,7 @@ def test_parameters_at_the_edge() -> None:
 
 
 def test_tensors_of_parameters() -> None:
-    """Each element by its own parameter, wherever that lies; by the generator that is given."""
+    """Per-element parameters in any layout, with the given generator."""
     mean = torch.arange(1.0, 1201.0, device="xpu").reshape(40, 30)
     torch.xpu.manual_seed(7)
     x = torch.poisson(mean)

@@ -1,7 +1,7 @@
-"""Products, convolutions, attention and recurrent nets of whatever shape, dtype and strides, against float64.
+"""Products, convolutions, attention and RNNs of random shapes, dtypes and strides, against float64.
 
-A few of each family in an ordinary run; `OPENXPU_TEST_PROBLEMS=5000` takes as many as it says, others each time,
-and cuts what fails down to a small problem.
+A normal run checks a few of each family; `OPENXPU_TEST_PROBLEMS=5000` checks that many, different ones each time, and
+reduces failures to small problems.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LONG = st.one_of(SIZES, st.sampled_from([500, 1024, 1500, 2049]))
 
 
 class Operand:
-    """A tensor on xpu, its memory laid out as drawn, and the same numbers on the CPU in a wide dtype."""
+    """Return a tensor on xpu with a random layout, and the same values on the CPU in a wide dtype."""
 
     def __init__(self, draw: Draw, shape: Sequence[int], dtype: torch.dtype, spread: bool = False) -> None:
         order = list(range(len(shape)))
@@ -91,9 +91,9 @@ WIDE = {dtype: torch.float64 for dtype in FLOATING} | {dtype: torch.complex128 f
 
 
 def agree(got: Tensor, want: Tensor, parts: Tensor, terms: int, about: object, adds: int = 1) -> None:
-    """Compare a sum of `terms` products with float64's; `parts` is the sum of what is added, without signs.
+    """Compare a sum of `terms` products with float64; `parts` is the sum of the terms' magnitudes.
 
-    Numbers are rounded to their dtype once, and where a library adds to what it has summed, `adds` times before.
+    Values are rounded to their dtype once, and `adds` times before if a library adds to its own result.
     """
     assert got.shape == want.shape, about
     if got.dtype in INTEGERS:
@@ -177,7 +177,7 @@ def test_products(data: Any) -> None:
 @problems
 @given(st.data())
 def test_linear_layers_and_what_follows(data: Any) -> None:
-    """With every epilogue, by the operators of frozen models."""
+    """With every epilogue, through the operators of frozen models."""
     draw = data.draw
     dtype = draw(st.sampled_from(FLOATING))
     m, n, k = draw(SIZES), draw(SIZES), draw(LONG)
@@ -211,7 +211,7 @@ def test_linear_layers_and_what_follows(data: Any) -> None:
 @problems
 @given(st.data())
 def test_convolutions(data: Any) -> None:
-    """Forward, and the gradients that are asked for."""
+    """Check the forward pass, and the requested gradients."""
     draw = data.draw
     dtype, dims = draw(st.sampled_from(FLOATING)), draw(st.sampled_from([1, 2, 2, 2, 3]))
     transposed = draw(st.integers(0, 3)) == 0
@@ -275,7 +275,7 @@ def test_convolutions(data: Any) -> None:
 @problems
 @given(st.data())
 def test_attention(data: Any) -> None:
-    """Forward and all gradients, a mask's among them."""
+    """Check the forward pass and all gradients, including a mask's."""
     draw = data.draw
     dtype = draw(st.sampled_from(list(OF_ATTENTION)))
     heads = draw(st.integers(1, 3))

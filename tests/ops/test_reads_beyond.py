@@ -1,4 +1,4 @@
-"""Kernels read nothing behind or before their operands: GPUs would end the process, where a page ends there."""
+"""Kernels don't access memory before or after their operands, which would end the process on a GPU at a page boundary."""
 
 from __future__ import annotations
 

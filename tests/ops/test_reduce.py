@@ -45,8 +45,8 @@ def dims_of(x: torch.Tensor) -> list[tuple[int, ...]]:
 def cases(dtype: torch.dtype):
     """Yield tensors on the CPU and on the device.
 
-    Each layout and shape is some kernels to build: without ALL float32 has all shapes, other dtypes two, each shape in
-    one layout.
+    Each layout and shape needs several kernels: without ALL float32 has all shapes, other dtypes two, each shape in one
+    layout.
     """
     is_main = dtype == torch.float32 or (ALL and dtype == torch.int64)
     turn = (FLOATS + INTEGERS + COMPLEX).index(dtype)
@@ -62,7 +62,7 @@ def cases(dtype: torch.dtype):
 
 
 def assert_sum(result: torch.Tensor, reference: torch.Tensor, scale: torch.Tensor) -> None:
-    """The error of a sum is bounded by its rounding and a small share of the sum of the magnitudes."""
+    """Return the error bound: the rounding of a sum, plus a small share of the sum of magnitudes."""
     assert result.shape == reference.shape
     if not (result.dtype.is_floating_point or result.dtype.is_complex):
         assert torch.equal(result.cpu(), reference.to(result.dtype))
@@ -295,7 +295,7 @@ SUMS = [
 def test_sums_are_as_exact_as_in_a_tree(
     shape: tuple[int, ...], dims: int | tuple[int, ...], kind: str
 ) -> None:
-    """A running sum of n numbers is off by some √n roundings of its size; levels of sums by a few."""
+    """A running sum of n values has an error of about √n roundings; pairwise sums have a few."""
     generator = torch.Generator().manual_seed(len(kind))
     errors = []
     for _ in range(max(1, 1_000_000 // math.prod(shape))):
@@ -321,7 +321,7 @@ VARIANCES = [
 @pytest.mark.parametrize("place", [0.0, -100.0, 3e4])
 @pytest.mark.parametrize(("shape", "dims"), VARIANCES, ids=str)
 def test_variance_far_from_zero(shape: tuple[int, ...], dims: int | tuple[int, ...], place: float) -> None:
-    """Numbers whose mean is many times their deviation, some with one that is far from all others."""
+    """Values whose mean is many times their deviation, some with one outlier."""
     generator = torch.Generator().manual_seed(5)
     x = place + torch.rand(shape, generator=generator)
     alone = x.clone()
@@ -343,7 +343,7 @@ def test_variance_far_from_zero(shape: tuple[int, ...], dims: int | tuple[int, .
     ("shape", "dims"), [((20, 100), 1), ((300, 64), 0), ((500, 3), 0), ((20_000,), 0)], ids=str
 )
 def test_variance_far_from_zero_in_the_dtype_itself(shape: tuple[int, ...], dims: int) -> None:
-    """What float has on GPUs, float64 has everywhere: moments about an element of the output's own."""
+    """float64 always computes moments relative to an element, as float32 does on GPUs."""
     x = 1e8 + torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     wanted = (x - 1e8).var(dims)  # exact differences
     torch.testing.assert_close(x.to("xpu").var(dims).cpu(), wanted, rtol=1e-13, atol=0)
@@ -386,7 +386,7 @@ def test_rows_of_a_constant_length(length: int, dtype: torch.dtype) -> None:
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 def test_complex_numbers_in_half_precision() -> None:
-    """Against the same numbers in single precision; the CPU has no kernels for them."""
+    """Against the same values in single precision; the CPU has no kernels for these dtypes."""
     narrow = torch.randn(4, 6, dtype=torch.complex64).to(torch.complex32)
     x, wide = narrow.to("xpu"), narrow.to(torch.complex64)
 
@@ -428,7 +428,7 @@ def test_complex_numbers_in_half_precision() -> None:
 
 
 def test_more_dimensions_than_an_iteration_has() -> None:
-    """Quantum circuits have one dimension of two a bit."""
+    """Quantum circuits use one dimension of size two per bit."""
     torch.manual_seed(7)
     cpu = torch.randn((2,) * 18, dtype=torch.float64)
     for x in (cpu, cpu.transpose(0, 17)[:1, :, 1:], cpu[0].unsqueeze(3)):

@@ -1,4 +1,4 @@
-"""Interpolation and mirrored or replicated borders on xpu against the CPU in float64, forward and backward."""
+"""Interpolation and padding by reflection or replication on xpu against the CPU in float64, forward and backward."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_filters_by_factors_and_corners(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", FILTERS)
 def test_filters_of_bytes(mode: str) -> None:
-    """They are rounded and cut off once, where PyTorch's kernels do it after each dimension."""
+    """uint8 results are rounded and clamped once; PyTorch's kernels do it after each dimension."""
     torch.manual_seed(0)
     x = torch.randint(*((0, 256) if NATIVE else (70, 180)), SHAPES[2], dtype=torch.uint8)
     for layout in LAYOUTS:

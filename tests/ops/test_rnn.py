@@ -1,4 +1,4 @@
-"""Recurrent nets and their cells, against float64 on the CPU."""
+"""RNNs and their cells, against float64 on the CPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def close(got: Tensor, want: Tensor, dtype: torch.dtype) -> None:
 
 
 def flat(result: object) -> list[Tensor]:
-    """The tensors of what a net returns."""
+    """Return the tensors in a net's result."""
     if isinstance(result, nn.utils.rnn.PackedSequence):
         return [result.data]
     if isinstance(result, Tensor):
@@ -40,7 +40,7 @@ def flat(result: object) -> list[Tensor]:
 
 
 def states(model: nn.RNNBase, rows: int) -> list[Tensor]:
-    """Initial states as the net takes them."""
+    """Return initial states in the form that the net takes."""
     count = model.num_layers * (2 if model.bidirectional else 1)
     width = model.proj_size or model.hidden_size
     given = [torch.randn(count, rows, width)]
@@ -54,7 +54,7 @@ def compare(
     hx: list[Tensor] | None,
     lengths: list[int] | None = None,
 ) -> None:
-    """Results and all gradients, those of every output at once."""
+    """Return results and all gradients, of every output at once."""
     model = model.to(dtype)
     twin, model = copy.deepcopy(model).to("xpu"), copy.deepcopy(model).double()
     results = []
@@ -122,7 +122,7 @@ def test_projections(bidirectional: bool) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_strides(kind: str) -> None:
-    """Inputs, weights and states whose elements lie elsewhere than in order."""
+    """Inputs, weights and states with unusual strides."""
     torch.manual_seed(4)
     model = KINDS[kind](6, 8).double()
     twin = copy.deepcopy(model).to("xpu")
@@ -242,7 +242,7 @@ def test_a_sequence_without_batch_and_autocast() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing(kind: str) -> None:
-    """What has no elements gives what it gives on the CPU."""
+    """Empty inputs give the same result as on the CPU."""
     model = KINDS[kind](4, 5)
     twin = copy.deepcopy(model).to("xpu")
     for shape in ((3, 0, 4), (0, 2, 4)):
@@ -292,7 +292,7 @@ def test_transforms_and_forward_gradients(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiled(kind: str, dynamic: bool) -> None:
-    """A traced net has the operators of whole layers in it, forward and backward."""
+    """A traced net contains operators of whole layers, forward and backward."""
     torch._dynamo.reset()
     model = KINDS[kind](4, 8, num_layers=2).to("xpu")
     names: list[str] = []
@@ -329,7 +329,7 @@ def test_a_layer_is_one_operator() -> None:
 
 @pytest.mark.skipif(INNER, reason="this is the inner run")
 def test_matrix_units() -> None:
-    """Whole sequences by NVIDIA's units, written out; test_gpu_plans.py has those without."""
+    """Whole sequences on emulated tensor cores; test_gpu_plans.py tests those without an engine."""
     some = "test_sizes and bfloat16 or packed and float16"
     passes({__file__: some}, OPENXPU_POLICY="gpu", OPENXPU_MATRIX="ptx")
 

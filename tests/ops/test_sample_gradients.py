@@ -1,7 +1,7 @@
-"""What samples of gamma and Dirichlet distributions move by with their parameters, against many digits.
+"""Gradients of gamma and Dirichlet samples with respect to their parameters, in high precision.
 
-PyTorch's own kernels are approximations, off by up to some hundredths: the reference is the definition, the
-derivative of the distribution function to the parameter over its density, by mpmath.
+PyTorch's own kernels are approximations with errors of up to some hundredths, so the reference is the definition: minus
+the derivative of the distribution function with respect to the parameter, over the density, computed with mpmath.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-3, torch.bfloat16: 1e-2, to
 
 
 def moved(distribution, density, parameter: float) -> float:
-    """Minus the derivative of `distribution` (of the parameter) over `density`."""
+    """Return minus the derivative of `distribution` with respect to the parameter, over `density`."""
     step = mpmath.mpf(10) ** -15 * parameter
     slope = (distribution(parameter + step) - distribution(parameter - step)) / (2 * step)
     return float(-slope / density)
@@ -36,7 +36,7 @@ def log_beta(a, b):
 
 
 def beta_distribution(a, b, x):
-    """The incomplete beta function by its power series, all of whose terms are positive."""
+    """Compute the incomplete beta function by its power series, all of whose terms are positive."""
     term = total = 1 / a
     n = 0
     while term > total * mpmath.mpf(10) ** -38:
@@ -114,7 +114,7 @@ def test_views_and_a_second_dimension() -> None:
 
 
 def test_reparameterised_samples() -> None:
-    """Their mean's gradient is the gradient of the mean: 1 for gamma, and known for Dirichlet."""
+    """The mean of the gradients is the gradient of the mean: 1 for gamma, and known for Dirichlet."""
     torch.manual_seed(0)
     shape = torch.full((40000,), 3.5, device="xpu", requires_grad=True)
     torch.distributions.Gamma(shape, 1.0).rsample().mean().backward()

@@ -141,7 +141,7 @@ def test_results_whose_elements_lie_on_each_other_are_refused(name: str) -> None
 @pytest.mark.parametrize("shape", [(30_000,), (1_000, 40), (40, 3_000), (7, 5_000), (100_000, 1)], ids=str)
 @pytest.mark.parametrize("name", ["cumprod", "cumsum", "prod"])
 def test_many_numbers_do_not_drift(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Rounding to even of each product of numbers near 1 would have a bias that grows with their number."""
+    """Rounding each product of values near 1 to even would give a bias that grows with their number."""
     generator = torch.Generator().manual_seed(3)
     wide = torch.complex128 if dtype.is_complex else torch.float64
     x = (1 + 1e-4 * torch.randn(shape, dtype=wide, generator=generator)).to(dtype)

@@ -1,4 +1,4 @@
-"""Scatter and its relatives: combined elements, in every order and dtype."""
+"""Scatter and similar operators: combined elements, in every order and dtype."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_index_add(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("columns", [33, 100, 300])
 @pytest.mark.parametrize("count", [200, 450], ids=["few", "many"])
 def test_rows(dtype: torch.dtype, columns: int, count: int) -> None:
-    """Rows that lanes share, in whole and in broken blocks; some places come more than once, others not at all."""
+    """Rows shared by lanes, in whole and partial blocks; some destinations are repeated, others unused."""
     x, v = (torch.randint(5, (n, columns)).to(dtype) for n in (150, count))  # whose sums are exact
     i = torch.randint(140, (count,))
     same(lambda x, i, v: x.index_add_(0, i, v), x, i, v)
@@ -108,7 +108,7 @@ def test_rows(dtype: torch.dtype, columns: int, count: int) -> None:
 
 
 def test_rows_without_places() -> None:
-    """There is none to go to."""
+    """There is no valid destination."""
     x, i, v = torch.zeros(0, 64), torch.zeros(10, dtype=torch.int64), torch.ones(10, 64)
     for function in (torch.Tensor.index_add_, torch.Tensor.index_copy_):
         with pytest.raises((IndexError, RuntimeError), match="out of (range|bounds)"):
@@ -117,7 +117,7 @@ def test_rows_without_places() -> None:
 
 
 def test_rows_at_one_place() -> None:
-    """Places of an expanded tensor are one: all is added to it, as by the CPU."""
+    """An expanded tensor's elements are one element: everything is added to it, as on the CPU."""
     i, v = torch.randint(150, (4000,)), torch.ones(4000, 512)
     for _ in range(5):
         x = torch.zeros(1, 512, device="xpu")
@@ -127,7 +127,7 @@ def test_rows_at_one_place() -> None:
 
 @pytest.mark.parametrize("reduce", ["prod", "amax", "amin", "mean"])
 def test_reduced_rows(reduce: str) -> None:
-    """All go to one of many places, or to the last and the first."""
+    """All go to one of many destinations, or to the last and the first."""
     x, v = torch.randn(150, 200, dtype=torch.float64), torch.randn(300, 200, dtype=torch.float64)
     for i in (torch.full((300,), 7), torch.tensor([149] * 200 + [0] * 100)):
         same(lambda x, i, v: x.index_reduce_(0, i, v, reduce), x, i, v, rtol=1e-12, atol=1e-12)
@@ -195,7 +195,7 @@ print("refused")
 
 @pytest.mark.parametrize("code", [SORTED, UNASKED], ids=["asked", "unasked"])
 def test_sums_in_order(code: str) -> None:
-    """What GPUs do under use_deterministic_algorithms, and without, on the host's processor."""
+    """What GPUs do with and without use_deterministic_algorithms, on a CPU device."""
     result = subprocess.run(
         [sys.executable, "-c", "import openxpu\n" + code],
         env={**os.environ, "OPENXPU_POLICY": "gpu", "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -242,14 +242,14 @@ SHAPES = [
 
 
 def wide_sums(x: torch.Tensor) -> torch.Tensor:
-    """Return the tensor in a type whose sums don't round or wrap visibly."""
+    """Return the tensor in a type whose sums neither round nor wrap visibly."""
     return x.to(
         torch.complex128 if x.is_complex() else torch.float64 if x.is_floating_point() else torch.int64
     )
 
 
 def right(got: torch.Tensor, wanted: torch.Tensor, epsilons: float = 0.51) -> None:
-    """Assert that a result is the wide one, rounded once where it is in half precision."""
+    """Assert that a result equals the wide one, rounded once if it is in half precision."""
     if got.dtype == torch.bool:
         wanted = wanted != 0
     exact = not (got.is_floating_point() or got.is_complex())
@@ -272,7 +272,7 @@ def right(got: torch.Tensor, wanted: torch.Tensor, epsilons: float = 0.51) -> No
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @by_dtype
 def test_sums_of_any_shape(dtype: torch.dtype, shape: tuple[int, int, int, bool]) -> None:
-    """All operators that add by index, beside sums in a wider type."""
+    """All operators that add by index, against sums in a wider type."""
     elements, places, columns, in_order = shape
     rows = torch.randint(places, (elements,))
     if in_order:
@@ -329,7 +329,7 @@ def test_reductions_of_any_shape(dtype: torch.dtype, name: str, shape: tuple[int
 
 @pytest.mark.parametrize("dtype", HALVES, ids=lambda d: str(d)[6:])
 def test_halves_go_on_growing(dtype: torch.dtype) -> None:
-    """Counts and sums beyond what half precision counts to."""
+    """Counts and sums beyond the exact range of half precision."""
     v = torch.tensor([0.0, 1.0] * 2048, dtype=dtype, device="xpu")
     i, x = torch.zeros(4096, dtype=torch.int64, device="xpu"), torch.zeros(1, dtype=dtype, device="xpu")
     assert x.index_add(0, i, v).item() == 2048
@@ -351,7 +351,7 @@ def test_halves_go_on_growing(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("op", ["multiply", "add"])
 def test_lengths_around_a_group_of_work_items(op: str) -> None:
-    """Short sums into few places, one index a row, which GPUs count before they order them."""
+    """Short sums into few destinations, one index per row, which GPUs count before sorting."""
     for count in (1, 31, 63, 64, 65, 127, 128, 129, 200, 255, 256, 257, 600):
         for columns in (1, 3, 16):
             rows = torch.full((count,), 2)
@@ -366,6 +366,6 @@ def test_lengths_around_a_group_of_work_items(op: str) -> None:
 
 @pytest.mark.parametrize("tuning", ["", "atomic_sums=1"])
 def test_sums_as_gpus_take_them(tuning: str) -> None:
-    """By atomic updates, copies of the places, and sorted runs, on the host's processor."""
+    """With atomic updates, private copies, and sorted runs, on a CPU device."""
     chosen = "test_sums_of_any_shape or test_reductions_of_any_shape or test_halves or test_lengths"
     passes({__file__: chosen}, every=7, optimized=False, OPENXPU_POLICY="gpu", OPENXPU_TUNING=tuning)

@@ -20,7 +20,7 @@ def nothing_falls_back() -> Iterator[None]:
 
 
 def compare(data: torch.Tensor, reduce: str, **given: object) -> None:
-    """Result and gradient, with lengths or offsets, as the CPU's of the same numbers in float64."""
+    """Compare result and gradient, with lengths or offsets, with the CPU in float64."""
     limit = TOLERANCE[data.dtype]
     mine = data.to("xpu").requires_grad_()
     reference = data.double().clone().requires_grad_()

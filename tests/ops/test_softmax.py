@@ -31,7 +31,7 @@ MORE_SHAPES = [((2, 40, 33), 1), ((1, 1500, 70), 1), ((1, 900, 40), 1), ((40000,
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, slack: float = 4) -> None:
-    """Within `slack` units of the dtype's precision, of the largest expected value."""
+    """Compare within `slack` units of the dtype's precision, relative to the largest expected value."""
     assert actual.dtype == dtype and actual.shape == expected.shape
     scale = expected.abs().max().item() if expected.numel() else 0
     torch.testing.assert_close(

@@ -1,4 +1,4 @@
-"""Sorting and what is made of it, by the host's kernels and by the portable ones."""
+"""Sorting and related operators, with the host's kernels and the portable ones."""
 
 from __future__ import annotations
 

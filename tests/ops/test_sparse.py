@@ -1,7 +1,7 @@
-"""Sparse tensors: COO with all that is made of it, and what there is of the compressed layouts.
+"""Sparse tensors: COO operators, and the supported ones of compressed layouts.
 
-Everything is compared with PyTorch's CPU, as dense numbers: which of a tensor's elements are stored twice, and
-in which order, isn't part of its value.
+Results are compared with PyTorch's CPU as dense values: which elements are stored twice, and their order, is not part of a
+tensor's value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def name(value: object) -> str:
 
 
 def values(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """Small numbers, whose sums and products are exact in halves too."""
+    """Return small values, whose sums and products are exact in half precision."""
     if dtype == torch.bool:
         return torch.rand(shape) < 0.5
     low = 0 if dtype == torch.uint8 else -4
@@ -40,7 +40,7 @@ def values(dtype: torch.dtype, *shape: int) -> torch.Tensor:
 def sparse(
     dtype: torch.dtype, size: tuple[int, ...], count: int, dense: int = 0, coalesced: bool = False
 ) -> torch.Tensor:
-    """`count` elements, among them some with the same place."""
+    """Return `count` elements, some with the same indices."""
     dims = len(size) - dense
     indices = torch.stack([torch.randint(max(n, 1), (count,)) for n in size[:dims]]) if dims else None
     if indices is None:
@@ -58,7 +58,7 @@ def on_xpu(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """The numbers, on the CPU."""
+    """Return the dense values on the CPU."""
     if isinstance(value, list | tuple):
         return [plain(x) for x in value]
     if not isinstance(value, torch.Tensor):
@@ -71,7 +71,7 @@ def plain(value: Any) -> Any:
 
 
 def same(function: Function, *arguments: Any, **tolerance: Any) -> Any:
-    """`function` gives the same numbers, dtype, layout and shape on both devices; returns what xpu gave."""
+    """Assert that `function` gives the same values, dtype, layout and shape on both devices; return xpu's result."""
     expected, got = function(*arguments), function(*map(on_xpu, arguments))
     for a, b in zip(
         expected if isinstance(expected, tuple) else [expected],
@@ -390,7 +390,7 @@ def test_matrix_products(dtype: torch.dtype, m: int, k: int, n: int, count: int)
     half = dtype in (torch.float16, torch.bfloat16)
 
     def double(f: Function) -> Function:
-        """As on the CPU in double precision, where it lacks halves."""
+        """As on the CPU in double precision, which lacks half-precision kernels."""
         if not half:
             return f
         return lambda *a: f(*(x.double() if x.device.type == "cpu" else x for x in a)).to(dtype)
@@ -546,7 +546,7 @@ def test_training(optimizer: str, bag: str) -> None:
 
 
 def test_gradients_gather() -> None:
-    """Of one embedding used twice, and over several backward calls."""
+    """One embedding used twice, and over several backward calls."""
 
     def run(device: str) -> torch.Tensor:
         torch.manual_seed(5)
@@ -666,7 +666,7 @@ def test_sampled_addmm_gradients() -> None:
 
 
 def test_compressed_layers() -> None:
-    """A linear layer with a CSR weight, and the gradient of what comes in."""
+    """A linear layer with a CSR weight, and the gradient of its input."""
     weight, x = values(torch.float64, 6, 9), values(torch.float64, 4, 9)
     same(lambda w, x: torch.nn.functional.linear(x, w.to_sparse_csr()), weight, x)
     gradients(lambda x: weight.to(x.device).to_sparse_csr() @ x.t(), x)

@@ -54,9 +54,9 @@ def agree(
     relative: float = 1e-5,
     absolute: float = 2e-6,
 ) -> None:
-    """The same as in float64 on the rounded inputs, and without the CPU's kernels.
+    """As in float64 on the rounded inputs, without the CPU's kernels.
 
-    PyTorch's own float64 functions have errors up to 3e-6 (airy_ai); `test_exactly` asks for more.
+    PyTorch's own float64 functions have errors of up to 3e-6 (airy_ai); `test_exactly` is stricter.
     """
     rounded = [x.to(dtype) for x in inputs]
     _bridge.fallback_counts(True)

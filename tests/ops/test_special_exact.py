@@ -1,4 +1,4 @@
-"""Special functions in ulp against mpmath: next to their zeros, too, in halves, and without fp64."""
+"""Special functions in ulp against mpmath: also next to their zeros, in half precision, and without fp64."""
 
 import os
 import subprocess
@@ -79,7 +79,7 @@ DOUBLE_FUNCTIONS = {
 
 
 def neighbors(zero: Point, dtype: torch.dtype) -> list[float]:
-    """The numbers of the dtype next to a zero, and some further off."""
+    """Return the values of the dtype next to a zero, and some further away."""
     at = torch.tensor(float(zero), dtype=dtype)
     bits = at.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize])
     far = 30 if dtype.itemsize == 2 else 999
@@ -88,7 +88,7 @@ def neighbors(zero: Point, dtype: torch.dtype) -> list[float]:
 
 
 def worst(actual: torch.Tensor, exact: Callable[[Point], Point], points: list[float]) -> float:
-    """The largest error, in ulp of the dtype, among the results that are normal numbers."""
+    """Return the largest error, in ulp of the dtype, among the normal results."""
     info, largest = torch.finfo(actual.dtype), 0.0
     with mpmath.workdps(60):
         for value, point in zip(actual.double().tolist(), points, strict=True):
@@ -188,7 +188,7 @@ def test_incomplete_gamma(a: float) -> None:
 
 
 def test_without_fp64() -> None:
-    """J and Y find their zeros in floats alone; others are as exact as sums of floats are."""
+    """J and Y find their zeros in float32 only; the others are as accurate as sums of floats."""
     code = """if True:
         import torch
         import test_special_exact as t

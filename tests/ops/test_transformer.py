@@ -1,5 +1,6 @@
-"""nn.TransformerEncoder and nn.MultiheadAttention in inference: the fused operators against the CPU's plain
-path in float64, and against the plain path on xpu."""
+"""nn.TransformerEncoder and nn.MultiheadAttention in inference: the fused operators against the composed path on the CPU
+in float64, and on xpu.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 6e-2, to
 
 @pytest.fixture(autouse=True)
 def no_fallback() -> Iterator[None]:
-    """No operator may end on the CPU."""
+    """No operator may fall back to the CPU."""
     _bridge.fallback_counts(True)
     yield
     assert _bridge.fallback_counts() == {}
 
 
 def operators(function: Any) -> tuple[Any, set[str]]:
-    """The result, and the names of the operators that ran."""
+    """Return the result, and the names of the operators that ran."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         result = function()
     return result, {event.name for event in profile.events()}
@@ -97,7 +98,7 @@ def test_options(nested: bool, activation: str, first: bool, masked: bool) -> No
 @pytest.mark.parametrize("heads", [1, 2, 3, 8])
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 def test_heads(heads: int) -> None:
-    """With an odd number of heads PyTorch's layers run their plain path."""
+    """With an odd number of heads PyTorch's layers use their composed path."""
     for mask in (None, padding_mask([3, 7, 1], 7)):
         source = torch.randn(3, 7, 24, dtype=torch.float64)
         model = encoder(nhead=heads, layers=1)
@@ -105,7 +106,7 @@ def test_heads(heads: int) -> None:
 
 
 def test_sequence_first() -> None:
-    """Without batch_first the layers run their plain path."""
+    """Without batch_first the layers use their composed path."""
     model = encoder(batch_first=False, enable_nested_tensor=False)
     with torch.no_grad():
         source = torch.randn(7, 3, 24, dtype=torch.float64)
@@ -125,7 +126,7 @@ def test_masks() -> None:
 
 
 def test_masked_whole() -> None:
-    """A sequence of no elements is left out."""
+    """An empty sequence is skipped."""
     model, source = encoder(torch.float32).to("xpu"), torch.randn(3, 8, 24, device="xpu")
     mask = padding_mask([8, 0, 4], 8)
     with torch.no_grad():
@@ -142,7 +143,7 @@ def test_large() -> None:
 
 
 def attend(*inputs: torch.Tensor, device: str, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """torch._native_multi_head_attention with 3 heads; tensors that are the same stay the same."""
+    """torch._native_multi_head_attention with 3 heads; identical tensors are passed as one."""
     generator = torch.Generator().manual_seed(1)
     shapes = ((72, 24), (72,), (24, 24), (24,))
     parameters = [torch.randn(*s, dtype=torch.float64, generator=generator).to(device) / 4 for s in shapes]
@@ -217,7 +218,7 @@ def test_transform_errors() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("lengths", [[9, 9, 9], [3, 9, 5]])
 def test_autocast(lengths: list[int], dtype: torch.dtype) -> None:
-    """The fused path is the plain one's with products in half precision; parameters stay in fp32."""
+    """The fused path equals the composed one with products in half precision; parameters stay in fp32."""
     model = encoder(torch.float32).to("xpu")
     source = torch.randn(3, 9, 24, generator=torch.Generator().manual_seed(2)).to("xpu")
     mask = padding_mask(lengths, 9).to("xpu")
@@ -241,7 +242,7 @@ def test_autocast(lengths: list[int], dtype: torch.dtype) -> None:
     ids=lambda options: " ".join(options),
 )
 def test_attention_layer(options: dict[str, Any], dtype: torch.dtype) -> None:
-    """nn.MultiheadAttention by itself: its fast path, with weights and without, and masks."""
+    """nn.MultiheadAttention alone: its fast path, with and without weights, and with masks."""
     torch.manual_seed(0)
     layer = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64).eval()
     x = torch.randn(4, 9, 24, dtype=torch.float64)
@@ -260,7 +261,7 @@ def test_attention_layer(options: dict[str, Any], dtype: torch.dtype) -> None:
 
 
 def test_attention_layer_of_nested_tensors() -> None:
-    """They have no other path than the fast one."""
+    """Nested tensors are supported by the fast path only."""
     torch.manual_seed(0)
     layer = nn.MultiheadAttention(24, 4, batch_first=True).eval()
     rows = [torch.randn(1, length, 24) for length in (3, 5, 1)]

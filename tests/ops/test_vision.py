@@ -1,4 +1,4 @@
-"""torchvision's operators, beside formulas in float64; their schemas, where torchvision isn't there."""
+"""torchvision's operators, against formulas in float64; their schemas, if torchvision is not installed."""
 
 import itertools
 import warnings
@@ -44,7 +44,7 @@ TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.float16: 4e-3, tor
 
 
 def interpolated(image: Tensor, y: float | Tensor, x: float | Tensor, reach: bool) -> Tensor:
-    """Each channel of (channels, height, width) at a place between elements; `reach`: edges reach one element further."""
+    """Interpolate each channel of (channels, height, width) at a point; `reach`: borders extend by one element."""
     height, width = image.shape[1:]
     y, x = torch.as_tensor(y, dtype=torch.float64), torch.as_tensor(x, dtype=torch.float64)
     if reach:
@@ -60,7 +60,7 @@ def interpolated(image: Tensor, y: float | Tensor, x: float | Tensor, reach: boo
 
 
 def half_up(value: float) -> int:
-    """Round as C does: halves away from zero."""
+    """Round like C: ties away from zero."""
     return int(abs(value) + 0.5) * (1 if value >= 0 else -1)
 
 
@@ -73,7 +73,7 @@ def one_bin(
     samples: int,
     aligned: bool,
 ) -> Tensor:
-    """A bin of a region, for all channels of its image (channels, height, width); x, y, right, bottom in its elements."""
+    """Return a bin of a region, for all channels of its image (channels, height, width); x, y, right, bottom in elements."""
     if kind.endswith("align"):
         shift = 0.5 if aligned or kind == "ps_roi_align" else 0.0
         starts, extents, counts = [], [], []
@@ -217,7 +217,7 @@ def test_gradients_that_are_summed_in_any_order_say_so() -> None:
 
 
 def kept(boxes: Tensor, scores: Tensor, threshold: float) -> list[int]:
-    """Take the best of those that are left, again and again, and with it all that have much in common with it."""
+    """Repeatedly take the best remaining box, and remove all boxes that overlap it too much."""
     order = scores.argsort(descending=True, stable=True)
     boxes, areas = boxes[order], ((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]))[order]
     is_left, stay = torch.ones(len(boxes), dtype=torch.bool), []
@@ -257,7 +257,7 @@ def deformed(
     input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | None, bias: Tensor, stride: tuple[int, int],
     padding: tuple[int, int], dilation: tuple[int, int], groups: int, offset_groups: int,
 ) -> Tensor:  # fmt: skip
-    """Each filter's sum over its taps, in float64."""
+    """Return each filter's sum over its taps, in float64."""
     batch, channels = input.shape[:2]
     filters, _, *kernel = weight.shape
     several = channels // offset_groups
