@@ -12,9 +12,10 @@ import torch
 
 
 def written_out(variables: Mapping[str, str], optimized: bool = True) -> dict[str, str]:
-    """Return `variables`, and on a processor what builds without its driver's optimizer: units that are written out, or all.
+    """Return `variables`; on a CPU device add the option that turns off the driver's optimizer.
 
-    It takes most of such a run's time, and isn't the one of a GPU.
+    The option is added if `variables` has OPENXPU_MATRIX or if not `optimized`: the CPU driver's optimizer takes
+    most of the time of such a run, and GPUs don't use it.
     """
     if torch.xpu.get_device_properties().type == "cpu" and ("OPENXPU_MATRIX" in variables or not optimized):
         return {"OPENXPU_BUILD_OPTIONS": "-cl-opt-disable", **variables}
@@ -24,12 +25,12 @@ def written_out(variables: Mapping[str, str], optimized: bool = True) -> dict[st
 def passes(
     chosen: Mapping[str | Path, str], every: int = 1, optimized: bool = True, **environment: str
 ) -> None:
-    """Assert that tests pass with these variables set: of each file, or test's id, those that its keyword leaves.
+    """Run the tests in `chosen` (file or test id: pytest -k keyword) with these variables set, and assert success.
 
-    Keywords are pytest's -k, "" leaves all. Each test that is left runs with one in `every` of its parameters, its
-    kernels built without the driver's optimizer unless `optimized`. With OPENXPU_TEST_ALL=1 all run, optimized; with
-    OPENXPU_TEST_PAIRS=1, which `make test` sets, a third of them. One process runs all, since each takes seconds to
-    start.
+    The keyword "" selects all tests. Each test runs with one in `every` of its parameters, and kernels are built
+    without the driver's optimizer unless `optimized`. With OPENXPU_TEST_ALL=1 all cases run, optimized; with
+    OPENXPU_TEST_PAIRS=1, which `make test` sets, a third of them. All run in one process, since each takes seconds
+    to start.
     """
     if os.environ.get("OPENXPU_TEST_ALL") == "1":
         every, optimized = 1, True

@@ -92,7 +92,7 @@ LEGS = CHECK | TEST | LONG | INTEL
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a leg, and its seconds by the clock and of the processor."""
+    """The outcome of a leg, its wall-clock time and its CPU time in seconds."""
 
     name: str
     what: str  # "passed", "skipped", or why it failed
@@ -101,20 +101,20 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Did it neither pass nor get skipped?"""
+        """Whether the leg neither passed nor was skipped."""
         return self.what not in ("passed", "skipped")
 
     def line(self) -> str:
-        """For the list at the end."""
-        late = ", more than the 20 minutes of two cores meant for a leg" if self.processor > BUDGET else ""
+        """Return the leg's line of the summary."""
+        late = ", over the budget of 20 minutes on two cores" if self.processor > BUDGET else ""
         return (
             f"{self.name:<18} {self.what}, {self.seconds / 60:.1f} min, "
-            f"of the processor {self.processor / 60:.1f}{late}"
+            f"CPU {self.processor / 60:.1f} min{late}"
         )
 
 
 def run(name: str, command: str, limit: float = LIMIT) -> Outcome:
-    """Run a leg to its end, or kill it and what it started after ``limit`` seconds."""
+    """Run a leg to its end, or kill it and its child processes after ``limit`` seconds."""
     LOGS.mkdir(parents=True, exist_ok=True)
     print(f"== {name}: {command}", flush=True)
     start, used = time.monotonic(), processor_time()
@@ -151,20 +151,20 @@ def copy(source: IO[bytes], places: tuple[IO[bytes], ...]) -> None:
 
 
 def kill(leg: subprocess.Popen[bytes]) -> None:
-    """End a leg, and what it started and left."""
+    """Kill a leg and all processes of its group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leg.pid, signal.SIGKILL)
     leg.wait()
 
 
 def processor_time() -> float:
-    """Seconds, of all processes that were started and have ended."""
+    """Return the CPU seconds of all child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def summary(outcomes: list[Outcome]) -> str:
-    """The list of legs, those that failed last, and a count."""
+    """Return the list of legs, failed ones last, and the counts."""
     lines = [outcome.line() for outcome in sorted(outcomes, key=lambda outcome: outcome.failed)]
     failed = sum(outcome.failed for outcome in outcomes)
     skipped = sum(outcome.what == "skipped" for outcome in outcomes)

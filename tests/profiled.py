@@ -1,4 +1,4 @@
-"""What a call makes the device do, by the profiler."""
+"""What a call launches and copies on the device, according to the profiler."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Result = TypeVar("Result")
 
 
 def profiled(call: Callable[[], Result]) -> tuple[Result, list[str]]:
-    """Return what `call` gives and the names of its launches and copies in order, and wait for them.
+    """Return the result of `call` and the names of its launches and copies in order, after waiting for them.
 
-    With OPENXPU_POISON fills are left out, of which each allocation has one then.
-    Where streams are asynchronous, waiting for them reads what kernels complained of: copies are left out there.
+    With OPENXPU_POISON each allocation is filled, so fills are left out. On devices with asynchronous streams
+    synchronizing copies the kernels' error flags, so copies are left out.
     """
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.XPU]
     torch.xpu.synchronize()  # what came before isn't counted

@@ -54,12 +54,12 @@ def rank() -> int:
 
 
 def folder() -> str:
-    """What all processes share."""
+    """Return the folder that all processes share."""
     return sys.argv[2]
 
 
 def kind() -> str:
-    """What this process is to run."""
+    """Return the name of what this process runs."""
     return sys.argv[3]
 
 
@@ -68,20 +68,20 @@ def by_mpi() -> bool:
 
 
 def own_rank() -> int:
-    """Before the group is there."""
+    """Return this process's rank; usable before the group exists."""
     known = (os.environ.get(name) for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK"))
     return int(next(each for each in known if each) if by_mpi() else sys.argv[1])
 
 
 def write(results: dict[str, str]) -> None:
-    """Whole or not at all: the test reads it of processes that were killed, too."""
+    """Write this rank's results atomically: the test also reads those of processes that were killed."""
     unfinished = Path(folder(), f"{rank()}.json.part")
     unfinished.write_text(json.dumps(results))
     unfinished.replace(Path(folder(), f"{rank()}.json"))
 
 
 def begin(seconds: int = 30, device: torch.device | None = None) -> None:
-    """Join the group, bound to the device if there is one."""
+    """Join the group, bound to the device if one is given."""
     faulthandler.dump_traceback_later(200, exit=True)
     torch.set_num_threads(1)
     wait = timedelta(seconds=seconds)
@@ -100,7 +100,7 @@ def begin(seconds: int = 30, device: torch.device | None = None) -> None:
 
 
 def run(cases: Cases, device: torch.device | None = None) -> None:
-    """Run each case, in step with the others."""
+    """Run each case on all ranks, one after the other."""
     begin(device=device)
     results = {}
     for name, function in cases.items():
@@ -121,7 +121,7 @@ def run(cases: Cases, device: torch.device | None = None) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Settings in which a process finds openxpu as these tests do."""
+    """Return the environment in which a process finds the same openxpu as these tests."""
     from helpers import SOURCE
 
     path = f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}"
@@ -133,7 +133,7 @@ def environment() -> dict[str, str]:
 
 @functools.cache
 def launcher() -> tuple[str, ...]:
-    """MPI's, which belongs to the compiler that openxpu finds, or is to take; none where there is no MPI."""
+    """Return the command of the launcher next to the MPI compiler that openxpu uses; () without MPI."""
     from openxpu import _mpi
 
     if not _mpi.is_there():
@@ -158,7 +158,7 @@ LAUNCHING = {
 def launch(
     ranks: int, arguments: list[str], python: bool = True, **more: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python, or a program, in so many processes of MPI."""
+    """Run Python or another program in this number of MPI processes."""
     from openxpu import _mpi
 
     variables = {"OPENXPU_MPICC": _mpi._compiler().path, **LAUNCHING, **more.pop("env", environment())}
@@ -177,7 +177,7 @@ def launch(
 def results(
     file: str, ranks: int, kind: str, settings: tuple[tuple[str, str], ...] = (), mpi: bool = False
 ) -> list[dict[str, str]]:
-    """What each process says of each case: nothing, or a traceback. Under "" is its output, of MPI's all of it."""
+    """Return each process's result for each case: "" or a traceback; key "": its output (with MPI: all ranks')."""
     with tempfile.TemporaryDirectory() as shared:
         # what the flight recorder writes when a collective fails goes there, too
         dumps = {"TORCH_FR_DUMP_TEMP_FILE": f"{shared}/trace_"}
@@ -208,13 +208,13 @@ def results(
 
 
 def said_by(r: int, shared: str) -> dict[str, str]:
-    """What a rank has written."""
+    """Return the results that a rank has written."""
     path = Path(shared, f"{r}.json")
     return json.loads(path.read_text()) if path.exists() else {}
 
 
 def check(name: str, said: list[dict[str, str]]) -> None:
-    """Fail if the case failed in one of the processes, or if one didn't come so far, with what failed before."""
+    """Fail if the case failed in a process or was not reached there; the message then names what failed before."""
     for r, process in enumerate(said):
         if name not in process:
             pytest.fail(f"rank {r} did not come so far{what_ended(said)}", pytrace=False)
@@ -223,7 +223,7 @@ def check(name: str, said: list[dict[str, str]]) -> None:
 
 
 def what_ended(said: list[dict[str, str]]) -> str:
-    """What failed first, on each rank, how far the ranks came, and the end of their output."""
+    """Return each rank's first failure, how far the ranks got, and the end of their output."""
     order = max(([case for case in process if case] for process in said), key=len)
     first = next((case for case in order if any(process.get(case) for process in said)), None)
     text = [":"]

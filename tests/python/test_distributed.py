@@ -86,7 +86,7 @@ def reduce_scatter(name: str) -> None:
 
 @matrix(*PAIRS)
 def complex_sums(name: str) -> None:
-    """Sums, averages and scaled sums of complex numbers; there is no product, least or greatest, as on CUDA."""
+    """Sums, averages and scaled sums of complex numbers; as on CUDA there is no product, minimum or maximum."""
     dtype = getattr(torch, name)
     half = torch.distributed._make_nccl_premul_sum(0.5)
     scales = {"SUM": 1.0, "AVG": 1 / RANKS, "PREMUL_SUM": 0.5}
@@ -119,7 +119,7 @@ def complex_sums(name: str) -> None:
 
 @matrix(*NARROW)
 def float8_reductions(name: str) -> None:
-    """In fp32, rounded once."""
+    """float8 reductions accumulate in fp32 and round once."""
     dtype = getattr(torch, name)
     generator = torch.Generator().manual_seed(3)
     ranks = [torch.randn((RANKS * 3, 7), generator=generator).to(dtype) for _ in range(RANKS)]
@@ -150,7 +150,7 @@ def float8_reductions(name: str) -> None:
 
 @matrix("int16", "bool", "uint16", "uint32", "uint64", "float8_e8m0fnu")
 def refused_reduction(name: str) -> None:
-    """Those that CUDA refuses, with its errors."""
+    """Reductions that CUDA refuses are refused with its errors."""
     x = given((8,), getattr(torch, name), rank()).to("xpu")
     if name == "bool":
         ranks = inputs((8,), torch.bool)
@@ -176,7 +176,7 @@ def refused_reduction(name: str) -> None:
 
 @matrix("float16", "bfloat16", "complex32")
 def averages_of_large_numbers(name: str) -> None:
-    """An average is finite where the sum is not, whether it goes straight or round Gloo's ring."""
+    """The average is finite where the sum overflows, with the direct exchange and with Gloo's ring."""
     dtype = getattr(torch, name)
     for length in (24, 3 << 19):
         want = torch.full((length,), 2.0**15, dtype=dtype)
@@ -197,7 +197,7 @@ def averages_of_large_numbers(name: str) -> None:
 
 @matrix("float32", "bfloat16", "int64")
 def scattered_unevenly(name: str) -> None:
-    """reduce_scatter of a list, of which each rank keeps a part of another size; one rank's is empty."""
+    """reduce_scatter of a list whose tensors differ in size between ranks; one rank's is empty."""
     dtype = getattr(torch, name)
     parts = [[given((3 * q, 2), dtype, 10 * r + q) for q in range(RANKS)] for r in range(RANKS)]
     for is_async in (False, True):
@@ -211,7 +211,7 @@ def scattered_unevenly(name: str) -> None:
 
 @matrix("float32", "bfloat16")
 def in_one_order(name: str) -> None:
-    """Small sums are the same bits on all ranks, and rounded once."""
+    """Small sums are bitwise equal on all ranks, and rounded once."""
     dtype = getattr(torch, name)
     generator = torch.Generator().manual_seed(5)
     ranks = [torch.randn(8000, generator=generator).to(dtype) for _ in range(RANKS)]
@@ -225,7 +225,7 @@ def in_one_order(name: str) -> None:
 
 @matrix(*NUMBERS, *PAIRS, *NARROW, *MOVED)
 def moving(name: str) -> None:
-    """Everything that doesn't reduce, of any dtype."""
+    """Every collective without a reduction, of any dtype."""
     dtype = getattr(torch, name)
     ranks = inputs((4, 3), dtype)
     mine = ranks[rank()]
@@ -300,7 +300,7 @@ def uneven_all_to_all() -> None:
 
 @matrix("float32", "bfloat16", "int16", "complex64")
 def lists_of_different_sizes(name: str) -> None:
-    """Rank r gives rank q r + 2 q rows, but 0 gives itself 2: of two ranks one has a list of one size."""
+    """Rank r sends rank q r + 2 q rows, but rank 0 sends itself 2: with two ranks one list has equal sizes."""
     dtype = getattr(torch, name)
     sizes = [[r + 2 * q if r + q else 2 for q in range(RANKS)] for r in range(RANKS)]
     for is_async in (False, True):
@@ -413,7 +413,7 @@ def coalesced() -> None:
 
 @matrix("float32", "int64")
 def in_pieces(name: str) -> None:
-    """Tensors large enough to be copied in pieces, with an uneven last one."""
+    """Tensors large enough to be copied in chunks, with a shorter last one."""
     ranks = inputs((2600 * 1024 + 13,), getattr(torch, name))
     mine, want = ranks[rank()], reduced(ranks, "SUM")
     x = mine.to("xpu")
@@ -440,7 +440,7 @@ def many_in_flight() -> None:
 
 @matrix("float32", "float16", "bfloat16", "float64")
 def scaled_sum(name: str) -> None:
-    """PREMUL_SUM: a factor before the sum, a number or a tensor."""
+    """PREMUL_SUM: a factor before the sum, as a number or a tensor."""
     dtype = getattr(torch, name)
     ranks = inputs((4, 3), dtype)
     for factor in (0.5, torch.full((1,), 2.0, dtype=dtype, device="xpu")):
@@ -460,7 +460,7 @@ def scaled_sum(name: str) -> None:
 
 @matrix()
 def memory_is_given_back() -> None:
-    """What a collective wrote lives no longer than who asked for it wants it."""
+    """The output of a collective is freed as soon as its owner drops it."""
     x = torch.ones(100_000, device="xpu")
 
     def gather() -> None:
@@ -480,7 +480,7 @@ def memory_is_given_back() -> None:
 
 
 def goes_on(group: dist.ProcessGroup) -> None:
-    """Fail unless the group works."""
+    """Fail unless the group still works."""
     for n in (4, 1 << 19, 5 << 20):
         x = torch.full((n,), rank() + 1.0, device="xpu")
         dist.all_reduce(x, group=group)
@@ -489,7 +489,7 @@ def goes_on(group: dist.ProcessGroup) -> None:
 
 @case()
 def other_size_in_pieces() -> None:
-    """Staged, 16 and 12 MiB go in pieces of one size: each says which one of what it is."""
+    """Staged copies of 16 and 12 MiB have chunks of the same size: each chunk carries its position."""
     group = dist.new_group(timeout=timedelta(seconds=5))
     x = torch.ones((4 - rank()) << 20, device="xpu")
     with pytest.raises(RuntimeError, match=r"xccl:all_reduce of Float"):
@@ -499,7 +499,7 @@ def other_size_in_pieces() -> None:
 
 @case()
 def refused_in_pieces() -> None:
-    """What one rank refuses is one collective for all, in however many pieces it goes on others."""
+    """An error on one rank counts as one collective on all, however many chunks the others use."""
     group = dist.new_group(timeout=timedelta(seconds=20))
     for again in range(3):
         x = torch.ones((4 << 20) + 5 * again, dtype=torch.int16 if rank() else torch.float32, device="xpu")
@@ -516,7 +516,7 @@ def refused_in_pieces() -> None:
 
 @case()
 def sizes_of_as_many_elements() -> None:
-    """Ranks' tensors may have different sizes where they have as many elements, as with NCCL and Gloo."""
+    """Ranks' tensors may differ in shape if they have the same number of elements, as with NCCL and Gloo."""
     for sizes in ([(1, 7), (7,)], [(600, 500), (2, 150_000)], [(2, 2 << 20), (4 << 20,)]):
         x = torch.arange(math.prod(sizes[0]), dtype=torch.float32, device="xpu")
         expected = x.cpu()
@@ -563,7 +563,7 @@ def destroyed_groups_leave_nothing() -> None:
 
 @case()
 def recorded() -> None:
-    """The flight recorder has what the transport was given, Gloo's."""
+    """The flight recorder names the call of the transport, e.g. of Gloo for a sparse tensor."""
     import torch._C._distributed_c10d as c10d
 
     dist.all_reduce(torch.sparse_coo_tensor([[0]], [1.0], (6,)).to("xpu"))
@@ -660,7 +660,7 @@ def gloo_alone_refuses() -> None:
 
 @matrix()
 def wrong_arguments() -> None:
-    """CUDA's errors, on all ranks and before anything is sent."""
+    """Wrong arguments raise CUDA's errors, on all ranks and before anything is sent."""
     x, whole = (torch.zeros(n, device="xpu") for n in (4, 4 * RANKS))
     with pytest.raises(ValueError, match="output tensor size must be equal to world_size times"):
         dist.all_gather_into_tensor(whole[1:], x)
@@ -721,7 +721,7 @@ late = entering(LATE)
 
 @late("async", "awaited", "sent")
 def index_out_of_range(name: str) -> None:
-    """What a device finds wrong in what one rank gives is an error on all ranks, and the group goes on."""
+    """An error that the device detects in one rank's input is raised on all ranks, and the group goes on."""
     group = dist.new_group(timeout=timedelta(seconds=60))
     x = torch.ones(1 << 20, device="xpu")
     began = time.monotonic()
@@ -747,7 +747,7 @@ bound = entering(BOUND)
 
 
 def sum_over(group: dist.ProcessGroup, device: str = "xpu") -> float:
-    """The sum of the ranks' numbers, by the group."""
+    """Return the sum of the ranks' numbers, computed by the group."""
     x = torch.full((3,), float(rank()), device=device)
     dist.all_reduce(x, group=group)
     return x[0].item()
@@ -796,7 +796,7 @@ def mesh_of_bound() -> None:
 
 @bound()
 def shrunk() -> None:
-    """A group goes on without one of its ranks, which takes no part in that."""
+    """A group continues without one of its ranks, which does not take part in the shrinking."""
     group = dist.new_group(
         [0, 1, 2, 3], timeout=timedelta(seconds=20), device_id=torch.device("xpu", rank() % 2)
     )

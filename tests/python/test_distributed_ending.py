@@ -39,19 +39,19 @@ def begun(later: bool = False) -> list[torch.Tensor]:
 
 
 def by_exit() -> None:
-    """As PyTorch's own tests do: the main function is left so."""
+    """End as PyTorch's own tests do: return from the main function."""
     begun()
     sys.exit(0)
 
 
 def child(own_rank: int) -> None:
-    """One of multiprocessing's processes, which run no atexit."""
+    """Body of a multiprocessing process: such processes run no atexit handlers."""
     sys.argv[1] = str(own_rank)
     by_exit() if own_rank == 0 else begun()
 
 
 class SlowStore(dist.Store):
-    """A store whose answers come late, so that its rank connects with the others late, and that keeps a record."""
+    """A store that answers late, so that its rank connects late, and that records the keys it was asked for."""
 
     def __init__(self, store: dist.Store) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class SlowStore(dist.Store):
 
 
 def leaves_at_once() -> None:
-    """Join a group and leave it, where the last rank asks late for the others' addresses."""
+    """Join a group and leave it at once; the last rank asks late for the others' addresses."""
     number, ranks = int(sys.argv[1]), int(sys.argv[4])
     store: dist.Store = dist.FileStore(str(Path(sys.argv[2], "store")), ranks)
     if number == ranks - 1:
@@ -87,13 +87,13 @@ def said(name: str) -> list[str]:
 
 
 def test_all_is_waited_for() -> None:
-    """Rank 0 ends at once: what it has begun is completed for rank 1, and neither is aborted."""
+    """Rank 0 ends at once: the collectives it started are completed for rank 1, and neither process is aborted."""
     assert [text.splitlines()[-1] for text in said("whole")] == ["issued", "issued"]
     assert not [text for text in said("whole") if "terminate" in text or "Error" in text]
 
 
 def test_a_rank_that_leaves_at_once() -> None:
-    """It leaves when all are connected: connections that it closed earlier would be an error of who comes last."""
+    """The rank leaves only when all are connected: closing earlier would be an error on the rank that connects last."""
     said = [each[""] for each in results(__file__, 4, "leaves")]
     assert [text.splitlines()[-1:] for text in said] == [["left after all"]] * 4, said
 
@@ -108,7 +108,7 @@ def test_of_multiprocessing(way: str) -> None:
 
 
 def test_an_exception_ends_at_once() -> None:
-    """Its exit status tells a launcher, which ends the others; the group's timeout would be 120 s."""
+    """The exit status tells the launcher, which ends the other ranks; the group's timeout would be 120 s."""
     with tempfile.TemporaryDirectory() as shared:
         processes = [
             subprocess.Popen(
@@ -132,7 +132,7 @@ def test_an_exception_ends_at_once() -> None:
 
 
 def test_after_another_was_killed() -> None:
-    """What the other's end has broken is an error like any other, and ends the process like any other."""
+    """The error caused by the other rank's death ends the process like any other error."""
     with tempfile.TemporaryDirectory() as shared:
         processes = [
             subprocess.Popen(

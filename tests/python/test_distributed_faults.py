@@ -27,7 +27,7 @@ WAIT = 2  # seconds
 
 
 def fails(collective: Callable[[], object], message: str) -> None:
-    """Fail unless the collective fails in time, with such a message."""
+    """Fail unless the collective raises an error with this message in time."""
     started = time.monotonic()
     with pytest.raises(RuntimeError, match=f"(?s){message}"):
         collective()
@@ -39,13 +39,13 @@ said: dict[str, str] = {}  # of each fault so far
 
 
 def waiting_group() -> dist.ProcessGroup:
-    """One for this fault; all ranks begin together."""
+    """Return a new group for this fault; all ranks start together."""
     dist.all_reduce(torch.zeros(1))
     return groups.pop()
 
 
 def goes_on(group: dist.ProcessGroup) -> None:
-    """Fail unless the group works."""
+    """Fail unless the group still works."""
     for n in (4, 1 << 19):
         x = torch.full((n,), float(rank()), device="xpu")
         dist.all_reduce(x, group=group)
@@ -54,7 +54,7 @@ def goes_on(group: dist.ProcessGroup) -> None:
 
 @fault("more", "less", "other_dtype")
 def other_tensor(name: str) -> None:
-    """Rank 2's tensor isn't like the others'; the one with less room would be ended by Gloo."""
+    """Rank 2's tensor differs from the others'; Gloo would abort a rank whose tensor is too small."""
     group = waiting_group()
     sizes = {"more": (4, 1004), "less": (1004, 4), "other_dtype": (4, 4)}[name]
     x = torch.ones(sizes[rank() == 2], device="xpu")
@@ -69,7 +69,7 @@ def other_tensor(name: str) -> None:
 
 @fault("broadcast", "reduce", "gather", "scatter")
 def other_size_than_root(name: str) -> None:
-    """All ranks learn it, whether they send, receive or do something else with the root; then they go on."""
+    """All ranks get the error, whatever their role toward the root; then the group goes on."""
     group = waiting_group()
     n = 1004 if rank() == 2 else 4
     x, parts = torch.ones(n, device="xpu"), [torch.ones(n, device="xpu") for _ in range(3)]
@@ -94,7 +94,7 @@ def other_size_than_root(name: str) -> None:
     )
 )
 def other_size_than_sent(name: str) -> None:
-    """Who receives learns it at once, whether more comes or less; who sends, when nobody has taken what it sent."""
+    """The receiver gets the error at once, for more or less data; the sender when its message was never received."""
     group = waiting_group()
     size, amount, source = name.split("-")
     room = 4 if amount == "few" else 100_000
@@ -131,7 +131,7 @@ def other_size_than_sent(name: str) -> None:
     )
 )
 def sizes_of_a_pair(name: str) -> None:
-    """Rank 2 sends rank 0 another size than that has room for: all ranks learn it, and the group goes on."""
+    """Rank 2 sends rank 0 a size other than the one it expects: all ranks get the error, and the group goes on."""
     group = waiting_group()
     collective, size, amount = name.split("-")
     room = 4 if amount == "few" else 100_000
@@ -158,7 +158,7 @@ def sizes_of_a_pair(name: str) -> None:
 
 @fault("all_to_all", "all_gather")
 def dtypes_of_a_pair(name: str) -> None:
-    """As many bytes of another dtype."""
+    """The pair's dtypes differ, but not the number of bytes."""
     group = waiting_group()
     like = {"dtype": torch.int32 if rank() == 2 else torch.float32, "device": "xpu"}
     parts, places = ([torch.ones(n + 1, **like) for n in range(3)] for _ in range(2))
@@ -191,7 +191,7 @@ SEEN = {  # the elements of one and the other
 
 @fault(*(f"{name}-{size}" for name in SEEN for size in ("less", "more")))
 def sizes_seen_before(name: str) -> None:
-    """Two sizes that all ranks had before, in this order: rank 2 takes the other one."""
+    """Both sizes were used before by all ranks; now rank 2 uses the other one."""
     group = waiting_group()
     collective, size = name.rsplit("-", 1)
 
@@ -236,7 +236,7 @@ REFUSED += (
 
 @fault(*REFUSED)
 def refused_by_one(name: str) -> None:
-    """What only rank 2 can see is an error on all, at once; then the ranks are in step."""
+    """An error that only rank 2 can detect is raised on all ranks at once; then they are in step."""
     group = waiting_group()
     x = torch.ones(4, device="xpu")
     wrong = torch.ones(6, device="xpu") if rank() == 2 else x
@@ -290,7 +290,7 @@ def refused_by_one(name: str) -> None:
 
 @fault("all_reduce", "all_gather", "broadcast", "reduce_scatter", "float8", "sparse", "half")
 def nan(name: str) -> None:
-    """Where it is looked for all ranks learn of it; where it isn't given, or isn't looked for, nothing fails."""
+    """With the NaN check all ranks get the error; without it, or if only an output held NaN before, there is none."""
     os.environ["TORCH_XCCL_NAN_CHECK"] = "1"
     group = dist.new_group(timeout=timedelta(seconds=WAIT))
     del os.environ["TORCH_XCCL_NAN_CHECK"]
@@ -382,7 +382,7 @@ def rank_that_is_stopped() -> None:
 
 @fault()
 def rank_that_is_killed() -> None:
-    """The last case: others are left."""
+    """Must be the last case: other ranks remain."""
     group = waiting_group()
     x = torch.ones(4, device="xpu")
     dist.all_reduce(x, group=group)
@@ -393,7 +393,7 @@ def rank_that_is_killed() -> None:
 
 
 def run_faults() -> None:
-    """One after the other; after a fault in one group the next begins with another."""
+    """Run the faults one after the other; after a fault in one group the next starts in another."""
     begin()
     groups.extend(dist.new_group(timeout=timedelta(seconds=WAIT)) for _ in FAULTS)
     for name, function in FAULTS.items():

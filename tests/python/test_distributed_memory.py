@@ -33,12 +33,12 @@ def ranks() -> int:
 
 
 def through_memory(group: dist.ProcessGroup | None = None) -> int:
-    """How many bytes this rank has sent so."""
+    """Return the number of bytes this rank has sent through shared memory."""
     return (group or dist.group.WORLD)._get_backend(torch.device("xpu"))._bytes_through_memory
 
 
 def sums(n: int, group: dist.ProcessGroup | None = None, dtype: torch.dtype = torch.float32) -> None:
-    """Fail unless an all_reduce of so many elements is right."""
+    """Fail unless an all_reduce of n elements is right."""
     members = dist.get_process_group_ranks(group or dist.group.WORLD)
     x = given((n,), dtype, rank()).to("xpu")
     dist.all_reduce(x, group=group)
@@ -46,7 +46,7 @@ def sums(n: int, group: dist.ProcessGroup | None = None, dtype: torch.dtype = to
 
 
 def connected(group: dist.ProcessGroup | None = None) -> None:
-    """Large calls until all ranks have told each other how their memory is found."""
+    """Run large calls until all ranks have exchanged the handles of their shared memory."""
     for _ in range(4):
         sums(100_000, group)
     before = through_memory(group)
@@ -82,7 +82,7 @@ def all_reduces(name: str) -> None:
 
 @case("float32", "int16")
 def moved(name: str) -> None:
-    """All that only moves, each pair of ranks another size."""
+    """Collectives that only move data, with a different size for each pair of ranks."""
     connected()
     dtype, own = getattr(torch, name), rank()
     for n in SIZES[::2]:
@@ -116,7 +116,7 @@ def moved(name: str) -> None:
 
 @case("float32", "float16")
 def scattered(name: str) -> None:
-    """reduce and reduce_scatter, whose inputs stay as they are."""
+    """reduce and reduce_scatter leave their inputs unchanged."""
     connected()
     dtype = getattr(torch, name)
     for n in SIZES[2::3]:
@@ -133,7 +133,7 @@ def scattered(name: str) -> None:
 
 @case()
 def many_under_way() -> None:
-    """More than there are rings, or places for first messages, waited for in another order by each rank."""
+    """More calls in flight than there are rings or slots for first messages; each rank waits in a different order."""
     connected()
     sizes = [SIZES[i % len(SIZES)] + i for i in range(40)]
     tensors = [given((n,), torch.float32, rank()).to("xpu") for n in sizes]
@@ -148,7 +148,7 @@ def many_under_way() -> None:
 
 @case()
 def from_two_threads() -> None:
-    """Two groups at once."""
+    """Two threads use two groups at once."""
     groups = [dist.new_group() for _ in range(2)]
     failures: list[BaseException] = []
 
@@ -178,7 +178,7 @@ def groups_of_some() -> None:
 
 
 def segments() -> int:
-    """How many segments this process has open or mapped."""
+    """Return the number of segments this process has open or mapped."""
     files = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
     links = [os.readlink(path) for path in files if os.path.islink(path)]
     with open("/proc/self/maps") as maps:
@@ -187,7 +187,7 @@ def segments() -> int:
 
 @case()
 def nothing_is_left() -> None:
-    """Of a group that ends; and no file has a name that others could find it by."""
+    """A group that ends leaves no segment; no segment has a name in the file system."""
     named, before = set(os.listdir("/dev/shm")), segments()
     group = dist.new_group()
     connected(group)
@@ -203,7 +203,7 @@ def nothing_is_left() -> None:
 
 @case()
 def forked() -> None:
-    """A child isn't in the group, and its end changes nothing."""
+    """A forked child is not in the group, and its exit changes nothing."""
     connected()
     child = os.fork()
     if not child:
@@ -219,7 +219,7 @@ def forked() -> None:
 
 @case()
 def misfits() -> None:
-    """More often than there are rings: the group goes on."""
+    """More mismatches than there are rings: the group goes on."""
     connected()
     for _ in range(10):
         for n in (100_000, 600_000):
@@ -246,7 +246,7 @@ def limited(which: int, most: int) -> Iterator[None]:
 
 
 def files() -> int:
-    """The number that a file would get."""
+    """Return the file descriptor that the next file would get."""
     file = os.open("/dev/null", os.O_RDONLY)
     os.close(file)
     return file
@@ -261,7 +261,7 @@ OBSTACLES: dict[str, Callable[[], object]] = {
 
 @case(*(f"{name}-{whose}" for name in OBSTACLES for whose in ("all", "one")))
 def without(name: str) -> None:
-    """Where ranks can't share memory everything goes as before; what two others share they go on sharing."""
+    """Ranks that cannot share memory use the other path; other pairs keep sharing."""
     obstacle, whose = name.split("-")
     has = whose == "all" or rank() == 1
     group = dist.new_group()
@@ -297,7 +297,7 @@ said: dict[str, str] = {}
 
 
 def amid(group: dist.ProcessGroup, act: Callable[[], object], message: str, does: bool) -> None:
-    """One rank does something in the midst of a message of 256 MiB: the others get an error that says so, in time."""
+    """One rank acts in the middle of a 256 MiB message: the others get an error that says so, in time."""
     dist.all_reduce(torch.zeros(1))
     connected(group)
     x = torch.ones(1 << 26, device="xpu")
@@ -342,7 +342,7 @@ def stopped() -> None:
 
 @fault()
 def killed() -> None:
-    """The last case: others are left."""
+    """Must be the last case: other ranks remain."""
 
     def kill() -> None:
         write({**said, "killed": ""})

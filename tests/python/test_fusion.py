@@ -53,7 +53,7 @@ def test_small_kernels_are_one(size: int, as_on_gpus: None) -> None:
 
 
 def test_small_kernels_among_others_are_one(as_on_gpus: None) -> None:
-    """As of the layers of a step: more than Inductor joins, with what waits for nothing either."""
+    """Small kernels of a step are merged, more than Inductor does, also with kernels that have no dependency."""
 
     def counted(x: Tensor, *counts: Tensor) -> tuple[Tensor, ...]:
         found = tuple(x.sort(stable=True).values for _ in counts[::4])
@@ -163,7 +163,7 @@ class Norm(nn.Module):
 
 
 class Block(nn.Module):
-    """A decoder's layer but for attention; `halves`: one layer for the gate and what it multiplies."""
+    """A decoder layer without attention; `halves`: one linear layer computes both the gate and its factor."""
 
     def __init__(self, kind: str, halves: bool, bias: bool) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ class Block(nn.Module):
 
 
 def joined_calls(function: Callable[..., object], *given: Tensor) -> tuple[object, list[str]]:
-    """Return what a compiled function gives, and the calls of joined layers in its code."""
+    """Return the result of a compiled function and the calls of fused_linear in its code."""
     result, code = run_and_get_code(torch.compile(function, dynamic=False), *given)
     return result, re.findall(r"torch\.ops\.openxpu\.fused_linear\.default\((.*)\)", code[-1])
 
@@ -227,7 +227,7 @@ def test_many_rows_stay_apart(kind: str, rows: int, as_on_gpus: None) -> None:
 
 
 class Attention(nn.Module):
-    """Of a token a row, with caches of (rows, heads, length, depth), or lengths before heads: `dim` is the places'."""
+    """Attention of one token a row; the caches are (rows, heads, length, depth) with `dim` 2, or length before heads."""
 
     def __init__(self, kind: str, whole: bool, dim: int, rolls: bool, bias: bool = False) -> None:
         super().__init__()
@@ -417,7 +417,7 @@ class Gated(nn.Module):
 def test_weights_alone(
     kind: str, rows: int, tunes: bool, as_on_gpus: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torchao's, which has Inductor tune: a product of one row is a sum then. Timings don't have rows padded."""
+    """torchao's weight-only quantization, with which Inductor autotunes: it turns a product of one row into a sum."""
     monkeypatch.setattr(pad_mm, "_skip_do_bench_times", True)  # as if padded products were faster
     quantization = pytest.importorskip("torchao.quantization")
     torch.manual_seed(rows)
@@ -437,7 +437,7 @@ def test_weights_alone(
 @pytest.mark.parametrize("rows, bias", [(1, False), (40, True)])
 @pytest.mark.filterwarnings("ignore")
 def test_int8_activations(rows: int, bias: bool, as_on_gpus: None) -> None:
-    """torchao's: one launch quantizes rows, one multiplies and scales."""
+    """torchao's int8 activations: one launch quantizes rows, one multiplies and scales."""
     quantization = pytest.importorskip("torchao.quantization")
     torch.manual_seed(rows)
     model = nn.Linear(256, 512, bias=bias).bfloat16().requires_grad_(False)
@@ -454,7 +454,7 @@ def test_int8_activations(rows: int, bias: bool, as_on_gpus: None) -> None:
 
 
 def test_what_others_read_stays(as_on_gpus: None) -> None:
-    """A gate, a sum and a norm that somebody else reads in between."""
+    """A gate, a sum and a norm whose intermediate results are read elsewhere are not fused away."""
     torch.manual_seed(0)
     a, b, c = (Linear(256, 256, "bf16") for _ in range(3))
     norm = Norm(256, False)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def private_segments() -> list[dict[str, Any]]:
-    """Memory that graphs hold."""
+    """Return the memory segments that graphs hold."""
     gc.collect()
     torch.xpu.empty_cache()
     return [one for one in torch.xpu.memory_snapshot() if tuple(one["segment_pool_id"]) != (0, 0)]
@@ -34,7 +34,7 @@ def private_segments() -> list[dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def checked(fresh_compiler: None) -> Iterator[None]:
-    """Compiled code is checked at each step, no graph is left out in silence, and no memory is kept."""
+    """Check compiled code at each step; fail if a graph is skipped silently or memory is kept."""
     from torch._inductor import config
 
     before = private_segments()
@@ -56,7 +56,7 @@ def manager() -> Any:
 
 
 def recorded() -> int:
-    """Graphs in the tree."""
+    """Return the number of graphs in the tree."""
     return sum(1 + root.num_descendants() for root in manager().get_roots())
 
 
@@ -80,7 +80,7 @@ def test_inference() -> None:
 
 
 def test_training() -> None:
-    """Losses of some steps are those without graphs; forward and backward are a graph each."""
+    """Losses equal those without graphs; forward and backward are one graph each."""
     torch.manual_seed(0)
     plain = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)
@@ -102,7 +102,7 @@ def test_training() -> None:
 
 
 def test_a_graph_continues_several_others() -> None:
-    """Outputs that live on are inputs of what is recorded later, in the same memory: the pool comes back to them."""
+    """Live outputs are inputs of a graph recorded later, at the same addresses: the pool is restored to them."""
 
     @torch.compile(mode="reduce-overhead")
     def first(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -157,7 +157,7 @@ def test_random_numbers_go_on() -> None:
 
 
 def test_inputs_that_are_changed() -> None:
-    """Buffers of a module, as a cache of keys, are the graph's own memory; other inputs are changed as they are."""
+    """Module buffers, such as a KV cache, live in the graph's memory; other inputs are modified in place."""
 
     class Counting(nn.Module):
         def __init__(self) -> None:
@@ -189,7 +189,7 @@ def test_what_the_host_does_lies_between_graphs() -> None:
 
 
 def test_numbers_from_the_cpu() -> None:
-    """Some between other inputs, as caches of transformers count tokens."""
+    """CPU scalars between other inputs, as the caches of transformers count tokens."""
 
     @torch.compile(mode="reduce-overhead", dynamic=False)
     def work(a: Tensor, x: Tensor, b: Tensor, w: Tensor) -> Tensor:
@@ -255,7 +255,7 @@ def test_the_backend_cudagraphs() -> None:
 
 @pytest.mark.parametrize("partition", [False, True])
 def test_without_trees(partition: bool) -> None:
-    """Inputs are copied to where the one graph reads them; weights stay, and outputs are its memory."""
+    """With one graph instead of a tree, inputs are copied in, weights are not, and outputs stay at their address."""
     from torch._inductor import config
 
     net = nn.Linear(6, 3, device="xpu")
@@ -278,7 +278,7 @@ def test_without_trees(partition: bool) -> None:
 
 
 def test_what_openxpu_lacks_is_said(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    """A PyTorch that asks for more than there is keeps its own module, and is told."""
+    """If PyTorch calls a function that openxpu lacks, its own module stays in use and a warning is logged."""
     path = tmp_path / "trees.py"
     path.write_text("import torch\ndef ask():\n    return torch._C._cuda_brandNew(torch.cuda.Stream())\n")
     spec = importlib.util.spec_from_file_location("trees", path)
@@ -294,7 +294,7 @@ def test_what_openxpu_lacks_is_said(caplog: pytest.LogCaptureFixture, tmp_path: 
 
 @pytest.mark.skipif("OPENXPU_MEMORY" in os.environ, reason="the run itself")
 def test_with_memory_and_queues_apart() -> None:
-    """As on GPUs."""
+    """Run this file with separate device memory, as on GPUs."""
     run = subprocess.run(
         [
             sys.executable,
@@ -317,7 +317,7 @@ def test_with_memory_and_queues_apart() -> None:
 
 
 def test_nothing_is_kept_in_a_pool() -> None:
-    """What operators learn about a weight stays with it, but not in memory that may be another's in the next step."""
+    """Data that operators cache for a weight is not allocated from a pool, which the next step may reuse."""
     weight = torch.randint(-9, 9, (4, 8), dtype=torch.int8, device="xpu")
     pool = torch.xpu.MemPool()
     with torch.xpu.use_mem_pool(pool):
