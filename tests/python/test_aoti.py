@@ -38,7 +38,7 @@ IMPORTS = """
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages, each made by another process than this."""
+    """Return the folder of the packages; each is made by another process."""
     made: Path = tmp_path_factory.mktemp("packages")
     variables = dict(os.environ, PYTHONPATH=f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}")
     variables["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
@@ -117,7 +117,7 @@ def test_inputs_of_other_shapes_are_refused(folder: Path) -> None:
 
 
 def test_open_dimensions_of_none_and_one(tmp_path: Path) -> None:
-    """As in the exported program, which knows a least size from three on."""
+    """Sizes 0 and 1 work as in the exported program, where only minimums from three on are checked."""
 
     class Net(nn.Module):
         def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -219,7 +219,7 @@ def test_constants_are_those_of_the_caller_where_it_says_so(folder: Path) -> Non
 
 @pytest.mark.skipif(torch.xpu.get_device_capability()["type"] != "cpu", reason="names the processor twice")
 def test_a_fresh_process_runs_them_on_a_second_device(folder: Path) -> None:
-    """It has no compiler."""
+    """The process has no compiler."""
     script = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -239,7 +239,7 @@ torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
 
 
 def test_libraries_are_loaded_by_path(folder: Path, tmp_path: Path) -> None:
-    """PyTorch's older way, which has two sets of constants to swap."""
+    """PyTorch's older interface, with two sets of constants to swap."""
     case = CASES["encoder"]
     with zipfile.ZipFile(folder / "encoder.pt2") as archive:
         archive.extractall(tmp_path)
@@ -260,7 +260,7 @@ def test_libraries_are_loaded_by_path(folder: Path, tmp_path: Path) -> None:
 
 
 def library_of(package: Path, folder: Path) -> Path:
-    """Take the library out of a package."""
+    """Extract the library from a package."""
     with zipfile.ZipFile(package) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".so"))
         return Path(archive.extract(name, folder))
@@ -287,7 +287,7 @@ def test_libraries_import_little(name: str, folder: Path, tmp_path: Path) -> Non
 
 
 def test_kernels_travel_as_images(folder: Path, tmp_path: Path) -> None:
-    """In files of the package, or in its library; damaged ones and those for other devices are errors."""
+    """Kernel images are files of the package or part of its library; damaged ones and those for other devices are errors."""
     kernel = "module { tt.func public @nothing(%x: !tt.ptr<f32>) { tt.return } }"
     other = compile_module(kernel.encode(), "bmg").image
     with zipfile.ZipFile(folder / "encoder.pt2") as archive:
@@ -337,7 +337,7 @@ CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ.g
 @pytest.mark.skipif(CMAKE is None, reason="no cmake")
 @pytest.mark.parametrize("embedded", [False, pytest.param(True, marks=pytest.mark.extended)])
 def test_packages_of_cpp_alone(embedded: bool, tmp_path: Path, fresh_compiler: None) -> None:
-    """PyTorch builds them when they are loaded, users by CMake; one image serves all devices of a target."""
+    """PyTorch builds such packages when it loads them, users with CMake; one image serves all devices of a target."""
     case = CASES["images"]
     model, given = case.build().float().to("xpu"), case.arguments()
     wanted = model(*given)
@@ -385,7 +385,7 @@ def test_packages_of_cpp_alone(embedded: bool, tmp_path: Path, fresh_compiler: N
 
 
 class Chosen(nn.Module):
-    """What program.cpp computes for comparison."""
+    """The model with which program.cpp compares its results."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.softmax(x.sin() * 3, 1)
@@ -401,7 +401,7 @@ def test_libraries_for_cpp_know_no_python(library: str) -> None:
 
 
 def test_a_program_without_an_interpreter(tmp_path: Path, fresh_compiler: None) -> None:
-    """It opens one library; operators, gradients, random numbers, streams, a package, errors."""
+    """The program loads one library: operators, gradients, random numbers, streams, a package, errors."""
     rows = torch.export.Dim("rows", min=2, max=64)
     x = torch.rand(5, 8, device="xpu")
     package = torch._inductor.aoti_compile_and_package(
@@ -421,7 +421,7 @@ def test_a_program_without_an_interpreter(tmp_path: Path, fresh_compiler: None) 
 
 @pytest.mark.skipif(CMAKE is None, reason="no cmake")
 def test_packages_run_from_cpp(folder: Path, tmp_path: Path) -> None:
-    """The example's program, by CMake: static and dynamic sizes, numbers as in eager mode, no libpython loaded."""
+    """Build the example's program with CMake: static and dynamic sizes, results as in eager mode, no libpython loaded."""
     build = tmp_path / "build"
     source = SOURCE.parent / "examples/cpp"
     prefixes = f"{torch.utils.cmake_prefix_path};{openxpu.cmake_prefix_path}"
@@ -463,7 +463,7 @@ def cpp_wrapper(fresh_compiler: None) -> Iterator[Callable[[nn.Module], Callable
 
 
 def test_cpp_wrapper(cpp_wrapper: Callable[[nn.Module], Callable[..., Tensor]]) -> None:
-    """Kernels, a product, attention; sizes that change; the first call, which tunes, and those after it."""
+    """Kernels, a product and attention; changing sizes; the first call, which autotunes, and later ones."""
     case = CASES["llama"]
     model = case.build().float().to("xpu")
     compiled = cpp_wrapper(model)
@@ -473,7 +473,7 @@ def test_cpp_wrapper(cpp_wrapper: Callable[[nn.Module], Callable[..., Tensor]]) 
 
 
 class Handles:
-    """Tensors for C functions, and the tensors that they give: a handle is the address of a C++ tensor."""
+    """Passes tensors to C functions and takes their results: a handle is the address of a C++ tensor."""
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL(str(Path(openxpu.__file__).parent / "libopenxpu_aoti.so"))
@@ -488,11 +488,11 @@ class Handles:
         return ctypes.c_void_p(self.pointer(made, None))
 
     def refuses(self, name: str, *tensors: Tensor) -> bool:
-        """Whether ``aoti_torch_xpu_NAME`` of tensors alone fails."""
+        """Return whether ``aoti_torch_xpu_NAME``, called with tensors alone, fails."""
         return getattr(self.library, f"aoti_torch_xpu_{name}")(*map(self.of, tensors)) != 0
 
     def call(self, name: str, *arguments: object, results: int = 1) -> list[Tensor]:
-        """Call ``aoti_torch_xpu_NAME``; lists of numbers are pointer and count, a tuple is an optional value."""
+        """Call ``aoti_torch_xpu_NAME``: a list of numbers is passed as pointer and count, a tuple is an optional value."""
         given: list[object] = []
         for argument in arguments:
             if isinstance(argument, Tensor):
@@ -520,7 +520,7 @@ class Handles:
 
 
 def test_operators_as_c_functions() -> None:
-    """One of each form that arguments have: results given, optional numbers, lists, several results."""
+    """One operator for each form of arguments: out tensors, optional numbers, lists, several results."""
     handles = Handles()
     a, b = torch.randn(5, 7, device="xpu"), torch.randn(7, 3, device="xpu")
     product = torch.zeros(5, 3, device="xpu")
@@ -547,7 +547,7 @@ def test_operators_as_c_functions() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int64], ids=str)
 def test_products_as_c_functions(dtype: torch.dtype) -> None:
-    """Those that pass the dispatcher by, of any strides; and what only the dispatcher's way knows."""
+    """Products that bypass the dispatcher, of any strides, and cases that need the dispatcher."""
     handles, two, three = Handles(), ctypes.c_double(2), ctypes.c_double(3)
 
     def numbers(*sizes: int) -> Tensor:
@@ -592,7 +592,7 @@ def test_products_that_fail_as_c_functions(sizes: Sequence[tuple[int, ...]]) -> 
 @pytest.mark.parametrize("name", ["mm_out", "bmm_out"])
 @pytest.mark.parametrize("less", range(3))
 def test_results_of_another_size_as_c_functions(name: str, less: int) -> None:
-    """PyTorch gives a result the product's size."""
+    """PyTorch resizes an out tensor to the product's size."""
     a, b = torch.randn(4, 6, 5, device="xpu"), torch.randn(4, 5, 3, device="xpu")
     size = [4, 6, 3]
     size[less] -= 1

@@ -19,12 +19,12 @@ pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The same numbers in each run."""
+    """Return the same random numbers in each run."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape))).to(dtype).to(XPU)
 
 
 def kernels_of(function: Callable[..., Tensor], *arguments: object) -> tuple[Tensor, list[str]]:
-    """What the compiled function gives, and Inductor's programs."""
+    """Return the result of the compiled function and Inductor's code."""
     from torch._inductor.utils import run_and_get_code
 
     return run_and_get_code(torch.compile(function, fullgraph=True), *arguments)
@@ -77,7 +77,7 @@ def test_functions_become_triton_kernels(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float32, torch.float64], ids=str)
 def test_scans_across_programs(dtype: torch.dtype) -> None:
-    """Each program waits for the sums of those before it; 64-bit ones lie beside the flag that tells of them."""
+    """Each program waits for the sums of its predecessors; a 64-bit sum is stored beside its ready flag."""
     x = torch.arange(3_000_000, device=XPU).remainder(7).to(dtype)
     for _ in range(5):
         assert torch.equal(
@@ -86,7 +86,7 @@ def test_scans_across_programs(dtype: torch.dtype) -> None:
 
 
 def test_sorting_columns_in_one_program() -> None:
-    """The CPU driver once lost the chunk's part of addresses of lanes that lie apart."""
+    """The CPU driver once dropped the chunk offset from the addresses of strided lanes."""
     x = normal(128, 10).t()
     for descending in (False, True):
         compiled = torch.compile(lambda x, d=descending: torch.sort(x, stable=True, descending=d))
@@ -184,7 +184,7 @@ def test_training_gives_eager_gradients(make: Callable[[], nn.Module], shape: tu
 
 
 def test_gradients_of_a_head_that_is_split() -> None:
-    """The gradients of the two halves of each row lie between each other in memory."""
+    """In memory the gradients of the two halves of each row are interleaved."""
     logits, first, last = normal(2, 45, 2), torch.tensor([7, 44]).to(XPU), torch.tensor([9, 0]).to(XPU)
 
     def loss(logits: Tensor, first: Tensor, last: Tensor) -> Tensor:
@@ -350,7 +350,7 @@ def test_embedding_bag_where_the_last_offset_is_an_end(mode: str) -> None:
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("scales", ["tensor", "rows", "blocks", "mxfp8", "mxfp4", "nvfp4"])
 def test_scaled_products(scales: str, dynamic: bool, fresh_compiler: None) -> None:
-    """As the eager ones, whose numbers tests/ops compares with float64, to the bit."""
+    """Bitwise equal to the eager results, which tests/ops compares with float64."""
     from torch.nn.functional import ScalingType, SwizzleType, scaled_mm
 
     torch.manual_seed(0)
@@ -389,7 +389,7 @@ def test_scaled_products(scales: str, dynamic: bool, fresh_compiler: None) -> No
 
 
 def test_the_cache_of_graphs_knows_the_compiler(tmp_path: Path) -> None:
-    """Another version of it compiles again."""
+    """Another version of the compiler misses the cache."""
     from torch._dynamo.utils import counters
     from torch.compiler import config
 
@@ -410,7 +410,7 @@ def test_the_cache_of_graphs_knows_the_compiler(tmp_path: Path) -> None:
 
 
 def test_autotuning_flushes_inner_caches_of_processors_only() -> None:
-    """Writing the last level anew before each call takes longer than most kernels."""
+    """Flushing the last-level cache before each call takes longer than most kernels."""
     from torch._inductor.runtime.benchmarking import InductorBenchmarker
 
     sizes = InductorBenchmarker().get_device_cache_size("xpu")

@@ -1,4 +1,4 @@
-"""A step of decoding, compiled as for GPUs: what a layer launches, and its numbers beside float64."""
+"""One decoding step compiled as for GPUs: what a layer launches, and its results compared with float64."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEADS, KV_HEADS, DEPTH, WIDTH, PLACES = 4, 2, 64, 256, 9
 
 @pytest.fixture(autouse=True)
 def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Launches count, whatever device is here."""
+    """Have openxpu reduce the number of launches on any device, as on GPUs."""
     from openxpu import _launches
 
     monkeypatch.setattr(_launches, "counts_launches", lambda *_: True)
@@ -33,7 +33,7 @@ def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class NormByOneMore(nn.Module):
-    """As Gemma's models have it."""
+    """RMS norm as in Gemma's models: multiplies by the weight plus one."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class NormByOneMore(nn.Module):
 
 
 class Int8(nn.Module):
-    """As torchao's Int8WeightOnlyConfig leaves a layer: scales in float32, converted at each call."""
+    """A linear layer as torchao's Int8WeightOnlyConfig leaves it: fp32 scales, converted at each call."""
 
     def __init__(self, k: int, n: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Int8(nn.Module):
 
 
 class Layer(nn.Module):
-    """A decoder's layer as Llama has it; Qwen2's queries, keys and values have a bias, Qwen3's heads are normed."""
+    """A decoder layer as in Llama; `bias`: for queries, keys and values (Qwen2); `normed`: norms of the heads (Qwen3)."""
 
     def __init__(self, kind: str, bias: bool, normed: bool, gemma: bool = False) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Step(nn.Module):
 
 
 def compare(step: Step, caches: list[Tensor], more: int = 0) -> None:
-    """Numbers of the step and in the caches beside float64; launches where GPUs' kernels run."""
+    """Compare results and caches with float64; check the number of launches where the GPU kernels run."""
     x, cos, sin = torch.randn(1, 1, WIDTH), torch.randn(1, DEPTH), torch.randn(1, DEPTH)
     given = [x.bfloat16(), torch.tensor([4]), cos.bfloat16(), sin.bfloat16(), *caches]
     wanted = [t.double() if t.is_floating_point() else t for t in given]
@@ -165,7 +165,7 @@ def test_layers(bias: bool, normed: bool) -> None:
 
 @pytest.mark.parametrize("kind, normed", [("int4", False), ("int4", True), ("int8", True)])
 def test_layers_of_gemma(kind: str, normed: bool) -> None:
-    """Norms by one more than their weight, and gates of gelu; Gemma 3's heads are normed."""
+    """Norms multiply by the weight plus one, gates are GELU; Gemma 3 also norms the heads."""
     torch.manual_seed(0)
     compare(Step(kind, normed=normed, gemma=True), own_caches(2))
 
@@ -176,7 +176,7 @@ def test_scales_that_are_converted() -> None:
 
 
 def test_queries_that_are_read_early() -> None:
-    """As eager attention does it: such a reader goes behind the launch that has caches in it."""
+    """As in eager attention: a reader of the queries runs after the launch that updates the caches."""
     torch.manual_seed(0)
     step = Step("int4")
     for layer in step.layers:
@@ -199,7 +199,7 @@ def read_before(t: Tensor, step: Callable[[], Tensor]) -> tuple[Tensor, ...]:
 
 
 def read_between(t: Tensor, step: Callable[[], Tensor]) -> tuple[Tensor, ...]:
-    """All parts, after the first layer's change of one of them."""
+    """Reads all parts of the cache, after one was modified before the first layer."""
     t[0, 0].mul_(2)
     return step(), t.sum(0)
 
@@ -215,7 +215,7 @@ def read_after(t: Tensor, step: Callable[[], Tensor]) -> tuple[Tensor, ...]:
 
 
 def read_within(t: Tensor, step: Callable[[], Tensor]) -> tuple[Tensor, ...]:
-    """By a layer, between its changes."""
+    """A layer reads the cache between its updates."""
     return (step(),)
 
 

@@ -1,4 +1,4 @@
-"""A step of decoding with transformers' models and static cache, compiled as for GPUs: launches, and the logits."""
+"""One decoding step of transformers' models with a static cache, compiled as for GPUs: launches and logits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHERS = 4
 
 @pytest.fixture(autouse=True)
 def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Launches count, whatever device is here."""
+    """Have openxpu reduce the number of launches on any device, as on GPUs."""
     from openxpu import _launches
 
     monkeypatch.setattr(_launches, "counts_launches", lambda *_: True)
@@ -58,7 +58,7 @@ def model_of(family: str, **more: Any) -> Any:
 
 
 def compare(model: Any, per_layer: int, others: int = OTHERS) -> None:
-    """Logits of three tokens beside float64 without a cache; launches of the last one where GPUs' kernels run."""
+    """Compare the logits of three tokens with float64 without a cache; count the last step's launches on GPU kernels."""
     tokens = torch.tensor([[*PROMPT, 9, 2, 6]])
     with torch.no_grad():
         expected = copy.deepcopy(model).double()(tokens, use_cache=False).logits
@@ -84,7 +84,7 @@ def compare(model: Any, per_layer: int, others: int = OTHERS) -> None:
 
 @pytest.mark.parametrize("family, tunes", [("Llama", False), ("Qwen3", True)])
 def test_launches(family: str, tunes: bool) -> None:
-    """Inductor makes sums of products where it is told to tune, as torchao does."""
+    """With autotuning, as torchao sets it, Inductor turns products into sums."""
     with torch._inductor.config.patch(coordinate_descent_tuning=tunes):
         compare(model_of(family), 5)
 

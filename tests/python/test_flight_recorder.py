@@ -1,4 +1,4 @@
-"""The flight recorder: two processes' entries, their dumps, and what PyTorch's own analyzer says of those."""
+"""The flight recorder: entries and dumps of two processes, and the report of PyTorch's own analyzer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def forget() -> None:
 
 
 def entries_of(call: Callable[[], object]) -> list[Entry]:
-    """What a call records."""
+    """Return the entries that a call records."""
     forget()
     call()
     return dumped()["entries"]
@@ -99,7 +99,7 @@ def entry(name: str) -> None:
 
 @case()
 def lists_of_different_sizes() -> None:
-    """One entry for each rank's tensor, and an empty one, as NCCL's."""
+    """One entry for each rank's tensor and an empty one, as with NCCL."""
     parts = [ones(1, 2), ones(2, 2)]
     found = entries_of(lambda: dist.all_gather(parts, parts[rank()]))
     assert [each["profiling_name"] for each in found] == [
@@ -112,7 +112,7 @@ def lists_of_different_sizes() -> None:
 
 @case()
 def sends_together() -> None:
-    """Those of a batch have one number, and an entry more that says what becomes of them."""
+    """The entries of a batch share one number; a further entry has the batch's state."""
 
     def call() -> None:
         x = ones(3)
@@ -133,7 +133,7 @@ def sends_together() -> None:
 
 @case()
 def in_pieces() -> None:
-    """What goes in several is one entry."""
+    """A collective that is sent in chunks is one entry."""
     (found,) = entries_of(lambda: dist.all_reduce(ones(5 << 20)))
     assert found["input_sizes"] == [[5 << 20]]
     assert found["state"] == "completed"
@@ -159,7 +159,7 @@ def under_way() -> None:
 
 @case()
 def ring() -> None:
-    """The last entries are left, in order."""
+    """The ring keeps the last entries, in order."""
     found = entries_of(lambda: [dist.all_reduce(ones(n + 1)) for n in range(RING + 5)])
     assert [each["input_sizes"] for each in found] == [[[n + 1]] for n in range(5, RING + 5)]
     assert [each["record_id"] for each in found] == list(range(5, RING + 5))
@@ -189,7 +189,7 @@ def groups() -> None:
 
 @case()
 def beside_gloo() -> None:
-    """PyTorch's own dump has both, by time."""
+    """PyTorch's own dump has the entries of both backends, ordered by time."""
     forget()
     dist.all_reduce(ones(3))
     dist.all_reduce(torch.ones(4))
@@ -219,7 +219,7 @@ def analyzed(where: Path) -> str:
 
 
 def whole(file: Path, since: int) -> bytes:
-    """A dump with stacks, too, and of nothing older, or nothing. A file's own time may be milliseconds early."""
+    """Return the dump if it has stacks and only entries after `since`, else b"" (file times may be ms early)."""
     try:
         text = file.read_bytes()
         entries = pickle.loads(text)["entries"]
@@ -230,7 +230,7 @@ def whole(file: Path, since: int) -> bytes:
 
 
 def copy_dumps(where: Path, since: int, to: Path) -> None:
-    """Both ranks' dumps: they are written anew, first without stacks, for each rank that has failed."""
+    """Copy both ranks' dumps once complete: each failed rank has them rewritten, first without stacks."""
     to.mkdir()
     end = time.monotonic() + 30
     for r in range(2):
@@ -242,7 +242,7 @@ def copy_dumps(where: Path, since: int, to: Path) -> None:
 
 @case("absent", "other_size")
 def analyzer(name: str) -> None:
-    """A failure is written down by all ranks, those too that take no part; PyTorch's analyzer finds the reason."""
+    """All ranks dump a failure, also those that did not take part; PyTorch's analyzer finds the reason."""
     where = Path(folder())
     group = dist.new_group(timeout=timedelta(seconds=2), group_desc="of a failure")
     since = time.time_ns()

@@ -1,4 +1,4 @@
-"""torch.xpu.XPUGraph: what is captured is replayed with the numbers that eager calls give, to the bit."""
+"""torch.xpu.XPUGraph: a replay gives the same bits as eager calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def untouched() -> Iterator[None]:
-    """Whatever a test does, it leaves no capture and the stream as it was."""
+    """Assert that the test ends with no capture and with the stream it started with."""
     before = torch.xpu.current_stream()
     yield
     assert not torch.xpu.is_current_stream_capturing()
@@ -30,7 +30,7 @@ def untouched() -> Iterator[None]:
 def capture(
     work: Callable[[], object], warm: int = 2, **options: object
 ) -> tuple[torch.xpu.XPUGraph, object]:
-    """Run the work on a side stream, as a user does before a capture, and capture it."""
+    """Run the work on a side stream, as users do before a capture, and capture it."""
     side = torch.xpu.Stream()
     side.wait_stream(torch.xpu.current_stream())
     with torch.xpu.stream(side):
@@ -230,7 +230,7 @@ def test_a_training_step(name: str) -> None:
 
 
 def test_an_optimizer_that_counts_on_the_host_is_refused() -> None:
-    """PyTorch asks the stream whether it captures."""
+    """PyTorch detects the capture by asking the stream."""
     parameter = torch.ones(3, device="xpu", requires_grad=True)
     optimizer = torch.optim.Adam([parameter])
     graph = torch.xpu.XPUGraph()
@@ -243,7 +243,7 @@ def test_an_optimizer_that_counts_on_the_host_is_refused() -> None:
 
 
 def test_make_graphed_callables() -> None:
-    """Forward and backward as two graphs each, between eager parts, dropout's mask the same in both."""
+    """Forward and backward are two graphs each, between eager parts; both use the same dropout mask."""
     torch.manual_seed(0)
     models = [
         nn.ModuleList([Attention(32, 4, 0.2), nn.Sequential(nn.Linear(32, 32), nn.Dropout(0.3))]).to("xpu")
@@ -440,7 +440,7 @@ def test_an_index_out_of_range_is_an_error_of_the_replay() -> None:
 
 
 def test_sorting_and_selecting() -> None:
-    """What eager calls leave to PyTorch's CPU kernels on a processor."""
+    """Operators that eager calls run with PyTorch's CPU kernels on a CPU device."""
     x = torch.randn(7, 200, device="xpu")
     graph, results = capture(lambda: (*x.sort(stable=True), *x.topk(5), x.median(), *x.kthvalue(3)))
     for _ in range(3):
@@ -452,7 +452,7 @@ def test_sorting_and_selecting() -> None:
 
 
 def test_linear_algebra_and_transforms() -> None:
-    """On a host device PyTorch's CPU kernels are a part of the graph."""
+    """On a CPU device PyTorch's CPU kernels are part of the graph."""
     if torch.xpu.get_device_properties().type != "cpu" or os.environ.get("OPENXPU_MEMORY") == "buffer":
         pytest.skip("elsewhere they are a fallback, which is refused")
     x, b = torch.randn(3, 6, 6, device="xpu"), torch.randn(3, 6, 2, device="xpu")
@@ -553,7 +553,7 @@ def test_compiled_kernels(fresh_compiler: None) -> None:
 
 
 def test_samples_and_assertions() -> None:
-    """Nothing that a sample checks waits for the device; what doesn't hold is an error of the replay."""
+    """The checks of samples don't wait for the device; a failed check is an error of the replay."""
     p = torch.tensor([0.0, 1.0, 2.0, 1.0], device="xpu")
     graph, drawn = capture(lambda: torch.multinomial(p, 1, replacement=True))
     counts = torch.zeros(4)

@@ -97,7 +97,7 @@ def launched_rank() -> int:
 
 
 def names() -> None:
-    """MPI says which rank this is, and how many there are; groups begin again after their end."""
+    """MPI supplies the rank and the number of ranks; groups can be created again after they were destroyed."""
     for name in ("mpi", "cpu:mpi,xpu:mpi", "cpu:gloo,xpu:mpi", "xpu:mpi", "MPI"):
         dist.init_process_group(name, timeout=WAIT)
         assert dist.is_mpi_available()
@@ -111,7 +111,7 @@ def names() -> None:
 
 
 def by_environment() -> None:
-    """Ranks that the program numbers itself, otherwise than MPI does."""
+    """The program sets its own ranks, in another order than MPI's."""
     os.environ.update(RANK=str(1 - launched_rank()), WORLD_SIZE="2")
     dist.init_process_group("mpi", timeout=WAIT)
     assert dist.get_rank() == 1 - launched_rank()
@@ -134,7 +134,7 @@ def by_store() -> None:
 
 
 def beside_gloo() -> None:
-    """A group over MPI of programs whose others are over Gloo."""
+    """One group over MPI in a program whose other groups use Gloo."""
     store = dist.FileStore(sys.argv[2] + "/store", 2)
     dist.init_process_group(store=store, rank=launched_rank(), world_size=2, timeout=WAIT)
     group = dist.new_group(backend="mpi")
@@ -145,7 +145,7 @@ def beside_gloo() -> None:
 
 
 def messages() -> None:
-    """Sends that come before they are asked for, in the order of each tag, few bytes and many, from anyone."""
+    """Messages sent before they are received, in order for each tag, short and long, from any source."""
     dist.init_process_group("mpi", timeout=WAIT)
     pair = dist.new_group([0, 2])
     sizes = (5, 5120, 5121, 1 << 20, 5, 3 << 20)  # 20 KiB go at once
@@ -183,7 +183,7 @@ def messages() -> None:
 
 
 def left_open() -> None:
-    """The process ends in order though messages are left that nobody takes, and groups that nobody ended."""
+    """The process exits cleanly with unreceived messages and groups that were not destroyed."""
     dist.init_process_group("mpi", timeout=WAIT)
     other = 1 - dist.get_rank()
     for n in (10, 1 << 20):
@@ -195,7 +195,7 @@ def left_open() -> None:
 
 
 def forked() -> None:
-    """MPI belongs to the process that began it."""
+    """A forked child must not use its parent's MPI."""
     dist.init_process_group("mpi", timeout=WAIT)
     sums_up()
     child = os.fork()
@@ -268,7 +268,7 @@ def test_program(name: str, tmp_path: Path) -> None:
 
 @needs_mpi
 def test_messages(tmp_path: Path) -> None:
-    """Without PyTorch: threads whose messages are given up while others take them."""
+    """The C code without PyTorch: some threads cancel messages while others receive theirs."""
     from helpers import SOURCE
     from openxpu import _mpi
 
@@ -284,7 +284,7 @@ def test_messages(tmp_path: Path) -> None:
 
 
 def said_alone(command: list[str], **variables: str) -> str:
-    """What a program says that asks for MPI without its launcher, or without MPI."""
+    """Return the output of a program that uses MPI without its launcher, or without MPI installed."""
     done = subprocess.run(
         [sys.executable, *command],
         env=environment() | variables,
@@ -316,7 +316,7 @@ def test_compiler_that_fails(tmp_path: Path) -> None:
 
 @needs_mpi
 def test_other_launcher() -> None:
-    """torchrun's processes are each alone for MPI, as those of another MPI's launcher are."""
+    """Processes started by torchrun, or by another MPI's launcher, each see themselves as MPI process 0 of 1."""
     run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
     text = said_alone([*run, sys.executable, "-c", ASKS])
     assert re.search(r"ranks 0 and 1 are both MPI process 0 of 1.*mpirun or mpiexec", text), text

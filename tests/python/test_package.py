@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``examples/c/package.c``, built as its head says, against the library alone."""
+    """Build ``examples/c/package.c`` as its header says, linked against libxpu alone."""
     compiler = shutil.which("cc")
     assert compiler
     program = tmp_path_factory.mktemp("runner") / "package"
@@ -43,7 +43,7 @@ Run = Callable[..., list[Tensor]]
 
 @pytest.fixture
 def run(runner: Path, tmp_path: Path) -> Run:
-    """Run a package on inputs in a process of its own: its outputs."""
+    """Run a package on inputs in its own process and return its outputs."""
 
     def with_inputs(path: str, *inputs: Tensor) -> list[Tensor]:
         names = []
@@ -68,7 +68,7 @@ def run(runner: Path, tmp_path: Path) -> Run:
 
 
 def close(got: Tensor, exact: Tensor) -> None:
-    """Equal to the float64 reference but for rounding: 1e-6 of its norm."""
+    """Assert equality with the float64 reference up to rounding: 1e-6 of its norm."""
     assert got.shape == exact.shape
     assert torch.linalg.vector_norm(got.double() - exact) <= 1e-6 * torch.linalg.vector_norm(exact)
 
@@ -96,7 +96,7 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Tokens and their mask to one unit vector a text, as MiniLM."""
+    """Maps tokens and their mask to one unit vector per text, as MiniLM does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def test_sizes_out_of_range_are_refused(runner: Path, tmp_path: Path) -> None:
 
 
 class Halves(nn.Module):
-    """Sums of the two halves of x's rows, beside y's rows but the first three."""
+    """Returns the sum of the two halves of x's rows, and y's rows without the first three."""
 
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Map (2 n, width) and (3 m + 3, width) to (n, width) and (3 m, width)."""
@@ -180,7 +180,7 @@ def test_sizes_that_no_input_has_by_themselves(run: Run, runner: Path, tmp_path:
 
 
 class Returns(nn.Module):
-    """A tensor and what a function says of it."""
+    """Returns a tensor and the result of a function of it."""
 
     def __init__(self, also: Callable[[Tensor], object]) -> None:
         super().__init__()
@@ -217,7 +217,7 @@ def test_none_among_outputs_is_left_out(run: Run, tmp_path: Path) -> None:
 
 
 class Images(nn.Module):
-    """Convolutions, one in groups and one transposed, with batch norm; then patches and a transformer's block."""
+    """Convolutions, grouped and transposed ones too, with batch norm; then patches and a transformer block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ def test_a_vision_model_with_two_outputs(run: Run, tmp_path: Path) -> None:
 
 
 class Decoder(nn.Module):
-    """One token at a time; keys and values are kept in the module."""
+    """Decodes one token at a time; the module holds the keys and values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -292,7 +292,7 @@ def test_a_decoder_keeps_its_cache_between_runs(tmp_path: Path) -> None:
 
 
 class Counter(nn.Module):
-    """A place that goes on by one each time."""
+    """Counts its calls in a buffer of one element, which selects the row of a table."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -319,7 +319,7 @@ def test_a_place_of_one_element_goes_on(tmp_path: Path) -> None:
 
 
 class Placed(nn.Module):
-    """A layer, and a place that goes on."""
+    """A linear layer and a counter of calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -327,7 +327,7 @@ class Placed(nn.Module):
         self.register_buffer("at", torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add how often it was called."""
+        """Add the number of calls so far."""
         self.at.add_(1)
         return self.layer(x) + self.at
 
@@ -359,7 +359,7 @@ def test_inputs_live_as_long_as_what_was_prepared(tmp_path: Path) -> None:
 
 
 class Window(nn.Module):
-    """A buffer that is a part of another."""
+    """Has a buffer that is a view of another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -534,9 +534,9 @@ def test_sizes_known_at_run_time_alone_are_refused(tmp_path: Path) -> None:
 
 
 class Experts(nn.Module):
-    """Two of eight experts a token: tokens sorted by expert, and products of groups.
+    """A mixture of experts, two of eight per token: tokens sorted by expert, and grouped products.
 
-    `counting`: how the groups' sizes are found. `gathering`: how a token's two results come together. No token goes
+    `counting`: how the groups' sizes are computed. `gathering`: how a token's two results are combined. No token goes
     to the last expert.
     """
 
@@ -597,7 +597,7 @@ class Experts(nn.Module):
 
 
 def run_here(path: str, *inputs: Tensor) -> list[Tensor]:
-    """Run a package on inputs in this process: its outputs."""
+    """Run a package on inputs in this process and return its outputs."""
     opened = Package(path)
     prepared = opened.prepare([x.numpy() for x in inputs])
     opened.run(prepared, len(inputs))
@@ -606,7 +606,7 @@ def run_here(path: str, *inputs: Tensor) -> list[Tensor]:
 
 
 class Extremes(nn.Module):
-    """Results whose sizes are extremes of the input's."""
+    """Returns results whose sizes are the minimum and maximum of the input's."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         rows = x.size(0)
@@ -657,7 +657,7 @@ def test_a_mixture_of_experts(run: Run, tmp_path: Path, counting: str, gathering
 @pytest.mark.parametrize("dtype", [pytest.param(torch.float32, marks=pytest.mark.extended), torch.bfloat16])
 @torch.no_grad()
 def test_a_block_of_experts_of_transformers(run: Run, tmp_path: Path, dtype: torch.dtype) -> None:
-    """Its experts in groups against its loop over experts in float64; one expert gets no token."""
+    """Compare grouped experts with the loop over experts in float64; one expert gets no token."""
     transformers = pytest.importorskip("transformers")
     modeling = pytest.importorskip("transformers.models.mixtral.modeling_mixtral")
 
@@ -693,7 +693,7 @@ def test_a_block_of_experts_of_transformers(run: Run, tmp_path: Path, dtype: tor
 
 @torch.no_grad()
 def test_products_of_groups_of_each_kind(run: Run, tmp_path: Path) -> None:
-    """Cut along rows, columns and k, and whole batches; ends are an input with gaps, rows no whole 16 bytes."""
+    """Grouped along rows, columns and k, and batches; the ends are a strided input, rows are not multiples of 16 bytes."""
 
     class Each(nn.Module):
         def forward(self, a: Tensor, b: Tensor, batch: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
@@ -725,7 +725,7 @@ def test_products_of_groups_of_each_kind(run: Run, tmp_path: Path) -> None:
 
 
 class Counted(nn.Module):
-    """A histogram between what is only known at run time."""
+    """A histogram without bounds, whose range is known only at run time."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Count into four bins."""
@@ -733,7 +733,7 @@ class Counted(nn.Module):
 
 
 class AddedTwice(nn.Module):
-    """Rows in bfloat16, which Inductor has no kernel for, times a number."""
+    """index_add in bfloat16 with alpha, for which Inductor generates no kernel."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Add the first row to the last one, two times."""
