@@ -7,7 +7,8 @@ BIN    := $(VENV)/bin
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH       ?= 2.13.0
 TRITON       = $(shell awk '$$1 == "$(TORCH)" {print $$2}' requirements/pairs.txt)
-PIP_INSTALL  = $(BIN)/python -m pip install -q
+# modules are compiled when they are first imported; most never are
+PIP_INSTALL  = $(BIN)/python -m pip install -q --no-compile
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export OPENXPU_DRIVER_PATH ?= $(abspath $(VENV))/lib
 
@@ -98,7 +99,7 @@ docs: build build/docs/tools/.ready  ## build the documentation and C and Python
 	build/docs/tools/bin/python -m sphinx -q -W --keep-going -n -E -c docs build/docs/source build/docs/html
 	@echo build/docs/html/index.html
 
-wheel: setup  ## build a wheel into dist/
+wheel: $(VENV)/.packages  ## build a wheel into dist/
 	$(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w dist .
 
 clean:  ## remove build products

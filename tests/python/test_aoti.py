@@ -334,8 +334,9 @@ def test_without_a_compiler_the_error_says_so() -> None:
 CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(CMAKE is None, reason="no cmake")
-@pytest.mark.parametrize("embedded", [False, pytest.param(True, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("embedded", [False, True])
 def test_packages_of_cpp_alone(embedded: bool, tmp_path: Path, fresh_compiler: None) -> None:
     """PyTorch builds such packages when it loads them, users with CMake; one image serves all devices of a target."""
     case = CASES["images"]

@@ -382,6 +382,7 @@ def test_staged_case(name: str) -> None:
     check(name, results(__file__, 2, "cases", STAGED))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault(name: str) -> None:
     check(name, results(__file__, 3, "faults"))
