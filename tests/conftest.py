@@ -50,9 +50,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """OpInfo looks for a unittest among all calls under way, with their sources, twice for each list of samples.
+    """Turn off OpInfo's search of the call stack for a unittest, done twice for each list of samples.
 
-    That takes longer than most tests, and finds none here.
+    It takes longer than most tests and finds none here.
     """
     for name in ("common_utils", "opinfo.core"):
         module = sys.modules.get(f"torch.testing._internal.{name}")

@@ -1,4 +1,4 @@
-"""What the tests of collectives give and expect: values, reductions, bits."""
+"""Inputs and expected results of the collectives' tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REDUCTIONS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"]
 
 
 def given(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
-    """Small whole numbers, whose sums and products are exact in all dtypes."""
+    """Return small integers, whose sums and products are exact in all dtypes."""
     numbers = torch.randint(1, 5, shape, generator=torch.Generator().manual_seed(seed))
     if dtype == torch.bool:
         return numbers > 2
@@ -31,7 +31,7 @@ def given(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
 
 
 def reduced(all_ranks: list[Tensor], operation: str) -> Tensor:
-    """What a reduction over all ranks gives."""
+    """Return the expected result of a reduction over all ranks."""
     dtype = all_ranks[0].dtype
     wide = torch.stack([x.to(torch.float64 if dtype.is_floating_point else torch.int64) for x in all_ranks])
     if operation in ("SUM", "AVG"):
@@ -50,7 +50,7 @@ def reduced(all_ranks: list[Tensor], operation: str) -> Tensor:
 
 
 def same(got: Tensor, want: Tensor) -> None:
-    """Fail unless both have the same bits and shape."""
+    """Fail unless both tensors have the same shape and bits."""
     assert got.device.type == "xpu"
     got = got.cpu()
     assert got.dtype == want.dtype
@@ -60,7 +60,7 @@ def same(got: Tensor, want: Tensor) -> None:
 
 
 def inputs(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> list[Tensor]:
-    """One for each rank."""
+    """Return one input for each rank."""
     return [given(shape, dtype, seed * 100 + r) for r in range(dist.get_world_size())]
 
 

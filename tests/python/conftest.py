@@ -1,4 +1,4 @@
-"""Fixtures that several files of this folder ask for."""
+"""Fixtures shared by the tests in this folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @pytest.fixture
 def fresh_compiler() -> Iterator[None]:
-    """Each test compiles for itself, in this process."""
+    """Compile in this process and without caches from other tests."""
     with torch._inductor.config.patch(compile_threads=1, fx_graph_cache=False):
         torch._dynamo.reset()
         yield

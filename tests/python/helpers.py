@@ -1,4 +1,4 @@
-"""Starting fresh Python processes."""
+"""Helpers that start new Python processes."""
 
 import os
 import subprocess
@@ -9,12 +9,12 @@ SOURCE = Path(__file__).parents[2] / "python"
 
 
 def python(script, environment=None, check=True):
-    """Run a script that has imported openxpu and PyTorch."""
+    """Run a script after importing openxpu and PyTorch."""
     return bare("import openxpu, torch\n" + script, environment, check)
 
 
 def bare(script, environment=None, check=True):
-    """Run a script that finds openxpu as these tests do; return the finished process."""
+    """Run a script with the same openxpu as these tests; return the finished process."""
     variables = dict(
         os.environ, PYTHONPATH=f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}", **(environment or {})
     )

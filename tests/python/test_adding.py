@@ -1,4 +1,4 @@
-"""What docs/adding.md says is enough: its examples are applied to a copy of the tree, built and used."""
+"""The examples of docs/adding.md are complete: applied to a copy of the tree they build and run."""
 
 import os
 import re
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def examples():
-    """The document's examples: the lines to add, by file."""
+    """Return the lines that the document's examples add, by file."""
     found = {}
     for block in re.findall(r"```c\n(.*?)```", (ROOT / "docs" / "adding.md").read_text(), re.DOTALL):
         for path, lines in re.findall(r"/\* (\S+) \*/\n((?:(?!/\*).*\n)+)", block):
@@ -30,14 +30,14 @@ def same(line):
 
 
 def without(text, lines):
-    """The text less the lines, and how many these were."""
+    """Return the text without these lines, and how many lines were removed."""
     gone = {same(line) for line in lines}
     kept = [line for line in text.splitlines(True) if same(line) not in gone]
     return "".join(kept), len(text.splitlines()) - len(kept)
 
 
 def add(path, lines):
-    """Adds lines to a file of the copy, where the document says they go."""
+    """Add lines to a file of the copy, at the place that the document gives."""
     text, _ = without(path.read_text(), lines)
     added = "".join(f"{line}\n" for line in lines)
     if path.name == "device.h":
@@ -54,7 +54,7 @@ def add(path, lines):
 
 
 def generated(tables, folder):
-    """What the build writes of the tables: the kernels' text and the overloads."""
+    """Return what the build generates from the tables: the kernels' source and the overloads."""
     script = ROOT / "bridge" / "generate.py"
     subprocess.run([sys.executable, script, "--tables", tables, "--out", folder], check=True)
     kernels = "".join((folder / f"{kind}_kernels.cpp").read_text() for kind in ("pointwise", "reduce"))
@@ -62,7 +62,7 @@ def generated(tables, folder):
 
 
 def test_the_lines_make_kernels_and_registrations(tmp_path):
-    """Without the document's lines of the tables their overloads are gone; with them they are there."""
+    """The overloads of the document's lines exist with these lines in the tables, and not without them."""
     for name in TABLES:
         text, count = without((ROOT / name).read_text(), EXAMPLES[name])
         assert count == len(EXAMPLES[name]), f"{name}: the document's line isn't the table's"

@@ -1,4 +1,4 @@
-"""tools/check_circles.py, on object files with and without circles of calls, and on those of this build."""
+"""tools/check_circles.py, on object files with and without circular calls, and on those of this build."""
 
 import importlib.util
 import shutil
@@ -31,7 +31,7 @@ def tool():
 
 @pytest.fixture
 def check(tool, tmp_path, monkeypatch, capsys):
-    """What the tool says if src/x has these files and the list this text."""
+    """Return the tool's messages for these files in src/x and this list of exceptions."""
     monkeypatch.setattr(tool, "ROOT", tmp_path)
     (tmp_path / "tools").mkdir()
 

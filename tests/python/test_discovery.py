@@ -1,4 +1,4 @@
-"""Which devices PyTorch counts and what it says of them, on machines that a driver of the test's makes up."""
+"""Devices that PyTorch counts and their properties, on machines simulated by a fake driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPILER = os.environ.get("CC", "cc")
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a driver without devices of its own."""
+    """Build a fake driver without devices of its own and return its folder."""
     folder = tmp_path_factory.mktemp("driver")
     source = ROOT / "tests/c/fake_driver.c"
     own = set(re.findall(r"\b(cl\w+)\(", re.sub(r"//.*", "", source.read_text())))
@@ -77,7 +77,7 @@ def zesTemperatureGetState(sensor, value):
 
 
 def ask(driver: Path, script: str, devices: str, modules: Path | None = None, **variables: str) -> str:
-    """Run a script in a process that has these devices, and none of the machine's own, and finds these modules."""
+    """Run a script in a process that sees only these devices, and finds modules in this folder."""
     environment = {name: "" for name in ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR", "OPENXPU_HOST_MEMORY")}
     environment |= {
         "OPENXPU_DRIVER_PATH": str(driver),

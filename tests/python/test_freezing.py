@@ -1,4 +1,4 @@
-"""Frozen models on xpu: the fused operators that Inductor takes for them, and their numbers."""
+"""Frozen models on xpu: the fused operators that Inductor chooses for them, and their results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def freezing() -> Iterator[None]:
 
 
 class Block(nn.Module):
-    """A convolution with batch norm, and what follows it."""
+    """A convolution with batch norm and an activation."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Block(nn.Module):
 
 
 def check(model: nn.Module, x: Tensor, wanted: str | None, dtype: torch.dtype = torch.float32) -> str:
-    """The numbers and the operator of a frozen model; its program."""
+    """Check the result of a frozen model and that it calls the operator; return the generated code."""
     from torch._inductor.utils import run_and_get_code
 
     model, x = model.eval().to(dtype), x.to(dtype)
@@ -75,7 +75,7 @@ ENDS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def test_what_follows() -> None:
-    """In one network, whose operators are told apart by their attributes."""
+    """All activations in one network: the calls differ in their attributes."""
     program = check(nn.Sequential(*map(Block, ENDS.values())), torch.randn(2, 8, 9, 11), CONVOLUTION)
     for text in ENDS:
         assert text in program
@@ -88,7 +88,7 @@ def test_dtypes(dtype: torch.dtype) -> None:
 
 
 class Residuals(nn.Module):
-    """Tensors that aren't wanted any more, one that is, one of fewer elements."""
+    """Residuals that may be overwritten, one that is used later, and one that is broadcast."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ def test_layouts(
 
 
 def test_what_stays_as_it_is() -> None:
-    """As in PyTorch's own XPU build: transposed convolutions, linear layers."""
+    """Not fused, as in PyTorch's own XPU build: transposed convolutions, linear layers."""
     check(nn.Sequential(nn.ConvTranspose2d(8, 6, 3, 2), nn.ReLU()), torch.randn(2, 8, 5, 6), None)
     layers = nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 9), nn.ReLU(), nn.Linear(9, 3), nn.SiLU()
     check(nn.Sequential(*layers), torch.randn(5, 16), None, torch.bfloat16)

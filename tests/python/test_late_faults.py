@@ -1,4 +1,4 @@
-"""Indices out of range on devices that work while the program goes on; host devices can be made to report alike."""
+"""Indices out of range with deferred error reports, as on asynchronous devices; host devices can report the same way."""
 
 import pytest
 from helpers import python

@@ -1,4 +1,4 @@
-"""tools/check_layers.py, on files that break its rules and on files that don't; the picture that it draws."""
+"""tools/check_layers.py, on files that break its rules and on files that keep them, and the diagram that it draws."""
 
 import importlib.util
 import subprocess
@@ -22,7 +22,7 @@ def tool():
 
 @pytest.fixture
 def violations(tool, tmp_path, monkeypatch):
-    """What the tool says of a file with this name and text."""
+    """Return the tool's messages for a file with this name and text."""
     monkeypatch.setattr(tool, "ROOT", tmp_path)
 
     def of(name, text):
@@ -70,7 +70,7 @@ def test_a_systems_names_are_not_asked_for(violations):
 
 @pytest.fixture
 def tree(tool, tmp_path, monkeypatch):
-    """A tree of parts that use each other as they may; further files by name and text, then the arrows."""
+    """Make a tree of permitted dependencies and further files (name=text); return the edges that the tool finds."""
     monkeypatch.setattr(tool, "ROOT", tmp_path)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
 

@@ -1,4 +1,4 @@
-"""The runner of suites: all legs run, whatever becomes of one, and the end tells what failed."""
+"""The runner tests/legs.py: every leg runs even if another fails, and the summary lists the failures."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import legs  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Logs of this test's legs lie apart from those of a run under way."""
+    """Keep this test's logs apart from those of a run in progress."""
     monkeypatch.setattr(legs, "LOGS", tmp_path)
     return tmp_path
 
 
 def run_all(monkeypatch: pytest.MonkeyPatch, commands: dict[str, str], *names: str) -> int:
-    """The exit status of the runner with these legs alone."""
+    """Return the exit status of the runner with these legs."""
     monkeypatch.setattr(legs, "SUITES", {"all": commands})
     monkeypatch.setattr(legs, "LEGS", commands)
     monkeypatch.setattr(sys, "argv", ["legs.py", *(names or ("all",))])
@@ -32,7 +32,7 @@ def run_all(monkeypatch: pytest.MonkeyPatch, commands: dict[str, str], *names: s
 def test_a_leg_that_fails_hides_none(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], logs: Path
 ) -> None:
-    """Ends of all kinds, in between legs that pass."""
+    """Legs that fail in different ways, between legs that pass."""
     commands = {
         "first": "echo one; echo other >&2",
         "false": "false",
@@ -58,7 +58,7 @@ def test_a_leg_that_fails_hides_none(
 
 
 def test_all_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exit status, of a suite and of single legs."""
+    """The exit status of a suite and of single legs."""
     commands = {"a": "true", "b": "exit 77", "c": "false"}
     assert run_all(monkeypatch, {"a": "true", "b": "exit 77"}) == 0
     assert run_all(monkeypatch, commands, "a", "b") == 0
@@ -68,7 +68,7 @@ def test_all_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_hangs_is_ended() -> None:
-    """A leg that does not end, and what a leg leaves running with its output open."""
+    """A leg that does not end, and a leg that leaves a process running with its output open."""
     start = time.monotonic()
     hangs = legs.run("hangs", "sleep 1000 & sleep 1000", limit=1)
     leaves = legs.run("leaves", "sleep 1000 & echo done")
@@ -79,7 +79,7 @@ def test_what_hangs_is_ended() -> None:
 
 
 def test_legs_name_what_there_is() -> None:
-    """Every file of the tree that a leg's command names is there."""
+    """Every file that a leg's command names exists."""
     for name, command in legs.LEGS.items():
         for word in command.split():
             if word.startswith("tests/") or word.endswith((".py", ".sh")):

@@ -83,7 +83,7 @@ WAIT = timedelta(seconds=120)
 
 
 def sums_up(devices: tuple[str, ...] = ("xpu", "cpu")) -> None:
-    """Fail unless the group of all works, on each device."""
+    """Fail unless the default group works on each device."""
     ranks = dist.get_world_size()
     for device in devices:
         for n in (3, 5000, 3 << 20):

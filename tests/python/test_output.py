@@ -1,4 +1,4 @@
-"""What users see: examples and commands print nothing but what they are about, in lines of at most 80 columns."""
+"""Output for users: examples and commands print no warnings or debug output, in lines of at most 80 columns."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CHARTS = {"main_job": "the seconds of each job", "compiled": "the milliseconds o
 
 
 def run(command: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a folder, as if its output went to a terminal of 80 columns."""
+    """Run a program in a folder, with its output formatted for a terminal of 80 columns."""
     variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONWARNINGS", "TORCH_LOGS")}
     # one thread: a team would only wait for its turn beside other tests
     variables |= {"COLUMNS": "80", "OMP_NUM_THREADS": "1", **environment}
@@ -74,7 +74,7 @@ def run(command: list[str], folder: Path, **environment: str) -> subprocess.Comp
 
 
 def check(done: subprocess.CompletedProcess[str]) -> None:
-    """Fail where a program failed, printed a warning, a line that is too wide or a word that is cut short."""
+    """Fail if a program failed, or printed a warning, a line that is too wide or a truncated word."""
     assert done.stderr == ""
     assert done.returncode == 0, done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -141,7 +141,7 @@ def test_what_users_need_is_not_left_out(caplog: pytest.LogCaptureFixture) -> No
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with model.pt2, whose program has a constant and a dictionary among its arguments."""
+    """Make a folder with model.pt2; its program has a constant and takes a dictionary."""
 
     class Model(torch.nn.Module):
         def __init__(self) -> None:

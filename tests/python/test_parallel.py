@@ -1,6 +1,6 @@
-"""Training in parallel on xpu: processes run all cases of a group, and each case is a test.
+"""Parallel training on xpu: one group of processes runs all cases, and each case is a test.
 
-What a method trains is compared with one process that trains the same model on the CPU in double precision.
+The result of each method is compared with training the same model in one CPU process in double precision.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STEPS = FEW if sys.argv[3:4] == ["staged"] else 50
 
 
 class Block(nn.Module):
-    """Attention and two linear layers; what parallel plans split has a name of its own."""
+    """Attention and two linear layers; each layer that parallel plans shard has its own name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: batch x length x WIDTH. A part of the heads is there under tensor parallelism."""
+        """Map x (batch, length, WIDTH) to the same; under tensor parallelism this rank has a part of the heads."""
         y = self.norm1(x)
         q, k, v = (layer(y).unflatten(-1, (-1, 8)).transpose(1, 2) for layer in (self.q, self.k, self.v))
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -95,7 +95,7 @@ def optimizer_of(parameters: object, **options: object) -> torch.optim.Optimizer
 
 @functools.cache
 def reference(steps: int, optimizer: str = "SGD") -> tuple[list[float], Model]:
-    """What one process gets, and its model afterwards."""
+    """Return the losses of training in one process, and the trained model."""
     net = model().double()
     update = (
         optimizer_of(net.parameters()) if optimizer == "SGD" else torch.optim.AdamW(net.parameters(), lr=1e-2)
@@ -118,7 +118,7 @@ def mean(value: Tensor) -> float:
 
 
 def part(tensor: Tensor, pieces: int | None = None, which: int | None = None) -> Tensor:
-    """This rank's part of a batch, on xpu."""
+    """Return this rank's part of a batch, on xpu."""
     pieces = dist.get_world_size() if pieces is None else pieces
     return tensor.chunk(pieces)[rank() if which is None else which].to("xpu")
 
@@ -126,7 +126,7 @@ def part(tensor: Tensor, pieces: int | None = None, which: int | None = None) ->
 def train(
     net: nn.Module, steps: int, update: torch.optim.Optimizer | None = None, is_split: bool = True
 ) -> list[float]:
-    """Train on a part of each batch, or on all of it; the mean loss of each step."""
+    """Train on this rank's part of each batch or on all of it; return the mean loss of each step."""
     update = update or optimizer_of(net.parameters())
     losses = []
     for step in range(steps):
@@ -144,7 +144,7 @@ def alike(got: Sequence[float], steps: int, optimizer: str = "SGD", tolerance: f
 
 
 def same_weights(state: dict[str, Tensor], steps: int, optimizer: str = "SGD") -> None:
-    """Fail unless the weights are those of one process."""
+    """Fail unless the weights equal those of training in one process."""
     want = reference(steps, optimizer)[1].state_dict()
     assert state.keys() == want.keys()
     for name, x in state.items():
@@ -219,7 +219,7 @@ def ddp_unused_parameters() -> None:
 
 @by_two("replicas", "zero")
 def uneven_inputs(name: str) -> None:
-    """Rank 1 has a batch more."""
+    """Rank 1 has one batch more than the others."""
     from torch.distributed.algorithms.join import Join
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -440,7 +440,7 @@ def fsdp(name: str) -> None:
 
 @by_two()
 def fsdp_from_meta() -> None:
-    """A model without memory is sharded first, then gets rank 0's weights."""
+    """A model on the meta device is sharded first, then gets rank 0's weights."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
     with torch.device("meta"):
@@ -498,7 +498,7 @@ def checkpoint(name: str) -> None:
 
 @by_four()
 def checkpoint_for_other_shards() -> None:
-    """What four shards saved is loaded by two shards of two replicas each, and by one process."""
+    """A checkpoint of four shards is loaded by two replicas of two shards each, and by one process."""
     import torch.distributed.checkpoint as saving
     from torch.distributed.checkpoint.state_dict import set_state_dict
 
@@ -588,7 +588,7 @@ def tensor_parallel() -> None:
 
 @by_two("causal", "mask")
 def attention_of_sharded_heads(name: str) -> None:
-    """Heads are split; nothing is sent."""
+    """The heads are sharded; there is no communication."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
     mesh = init_device_mesh("xpu", (2,))
@@ -610,7 +610,7 @@ def attention_of_sharded_heads(name: str) -> None:
 
 @by_two()
 def sequence_parallel() -> None:
-    """Norms work on a part of the sequence, the loss on a part of the words."""
+    """Norms run on a part of the sequence, the loss on a part of the vocabulary."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
@@ -677,7 +677,7 @@ def tensor_parallel_and_shards() -> None:
 
 @by_two("causal", "whole", "efficient", "by_all_to_all")
 def context_parallel(name: str) -> None:
-    """Attention over a sequence of which each rank has a part: keys and values go round."""
+    """Ring attention: each rank has a part of the sequence, and keys and values are passed around."""
     from torch.distributed.tensor.experimental import _attention as ring
     from torch.distributed.tensor.experimental import context_parallel as parts_of
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -773,7 +773,7 @@ def compiled_collectives() -> None:
 
 @by_two()
 def compiled_replicas() -> None:
-    """DDP's optimizer cuts the graph where buckets end."""
+    """DDP's optimizer splits the graph at bucket boundaries."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dist, "_DEFAULT_FIRST_BUCKET_BYTES", 5000)
         net = torch.compile(replica(), backend="aot_eager")
@@ -795,7 +795,7 @@ def compiled_shards() -> None:
 
 
 def survive() -> None:
-    """A program of torchrun's: rank 1 is killed in its first life; the second begins where the first saved."""
+    """A program for torchrun: rank 1 is killed in the first run; the second resumes from the checkpoint."""
     dist.init_process_group()
     torch.xpu.set_device(rank() % torch.xpu.device_count())
     state = Path(sys.argv[2]) / "state.pt"

@@ -46,7 +46,7 @@ def test_nothing_is_kept_without_a_profiler():
 
 
 def square() -> torch.Tensor:
-    """A matrix that can be inverted and factored."""
+    """Return a matrix that can be inverted and factored."""
     a = torch.randn(20, 20, generator=torch.Generator().manual_seed(3))
     return (a @ a.mT + 20 * torch.eye(20)).to("xpu")
 
@@ -109,7 +109,7 @@ COMPUTE: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("compute", COMPUTE.values(), ids=COMPUTE.keys())
 def test_what_the_host_computes_is_work_of_the_device(compute: Callable[[], object]) -> None:
-    """By whichever library: it has a record, whose time counts for the operator, once."""
+    """Work of the host's libraries is recorded as device work, and its time is counted once for the operator."""
     compute()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.XPU]) as recorded:
         compute()
@@ -123,7 +123,7 @@ def test_what_the_host_computes_is_work_of_the_device(compute: Callable[[], obje
 
 
 def test_an_operator_by_cpu_kernels_is_one_record() -> None:
-    """What a CPU kernel calls itself is no work of its own; calls are counted, threads kept apart."""
+    """Calls inside a CPU kernel are not recorded separately; calls are counted, threads kept apart."""
     if torch.xpu.get_device_properties().type != "cpu":
         pytest.skip("a GPU sorts by kernels of libxpu")
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.XPU]) as recorded:

@@ -95,7 +95,7 @@ def quantized(model: nn.Module, samples: list[Tensor]) -> nn.Module:
 
 
 def lowered(model: nn.Module, x: Tensor) -> tuple[Tensor, dict[str, int]]:
-    """What the frozen, compiled model gives, and how often each of onednn's operators is called."""
+    """Return the result of the frozen, compiled model and the number of calls of each onednn operator."""
     from torch._inductor import config
     from torch._inductor.utils import run_and_get_code
 
@@ -115,7 +115,7 @@ SHAPES = {Net: (8, 3, 16, 16), Residual: (6, 3, 64, 64), Blocks: (4, 10, 32)}
 @pytest.mark.parametrize("kind", CALLS)
 @pytest.mark.parametrize("mixed", [False, True])
 def test_workflow(kind: type[nn.Module], mixed: bool) -> None:
-    """Lowered, a model gives what it gives step by step; in mixed precision as much as bfloat16 holds."""
+    """The lowered model gives the result of the quantized eager model; in mixed precision within bfloat16's accuracy."""
     torch.manual_seed(0)
     shape = SHAPES[kind]
     model = kind().eval().to("xpu")

@@ -1,4 +1,4 @@
-"""Tensors that processes share. One other process serves most tests: starting one takes seconds."""
+"""Tensors shared between processes. One other process serves most tests, since starting one takes seconds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STRATEGIES = ("file_descriptor", "file_system")
 
 
 def serve(asked: Connection) -> None:
-    """Do what the other process asks for, and send back what comes out."""
+    """Run the functions that the other process sends and send back their results."""
     while True:
         try:
             function, arguments = asked.recv()
@@ -44,7 +44,7 @@ def serve(asked: Connection) -> None:
 
 
 class Other:
-    """The other process."""
+    """A process that runs functions on request."""
 
     def __init__(self, method: str) -> None:
         context = processes.get_context(method)
@@ -54,7 +54,7 @@ class Other:
         its.close()
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the function there."""
+        """Run the function in the other process and return its result."""
         self.mine.send((function, arguments))
         assert self.mine.poll(120), "the other process doesn't answer"
         fine, answer = self.mine.recv()
@@ -63,7 +63,7 @@ class Other:
         return answer
 
     def end(self) -> None:
-        """End it."""
+        """End the process and check its exit status."""
         self.mine.send((None, ()))
         self.process.join(60)
         assert self.process.exitcode == 0
@@ -78,7 +78,7 @@ def lasting() -> Iterator[Other]:
 
 @pytest.fixture(params=STRATEGIES)
 def other(lasting: Other, request: pytest.FixtureRequest) -> Iterator[Other]:
-    """The other process, both by one of PyTorch's ways of sharing."""
+    """Return the other process, with each of PyTorch's sharing strategies."""
     processes.set_sharing_strategy(request.param)
     lasting(processes.set_sharing_strategy, request.param)
     yield lasting
@@ -114,7 +114,7 @@ def is_initialized() -> bool:
 
 
 def describe(value: Any) -> list[Any]:
-    """All that is to be the same on the other side."""
+    """Return the properties that must be equal in the receiving process."""
     if not isinstance(value, torch.Tensor):
         return [type(value)]
     facts = [type(value), value.device, value.dtype, value.layout, value.dim(), value.requires_grad]
@@ -137,18 +137,18 @@ def open_files() -> int:
 
 
 def mapped() -> int:
-    """How many pieces of PyTorch's shared memory this process has in its address space."""
+    """Return the number of PyTorch shared memory mappings of this process."""
     with open("/proc/self/maps") as maps:
         return sum("/torch_" in line for line in maps)
 
 
 def named() -> list[str]:
-    """The files behind shared memory that this process gave a name."""
+    """Return the shared memory files that this process has created."""
     return [name for name in os.listdir("/dev/shm") if name.startswith(f"torch_{os.getpid()}_")]
 
 
 def settles(ask: Callable[[], Any], wanted: Any) -> bool:
-    """Whether it comes to that within some seconds: threads and managers close files in their own time."""
+    """Return whether the value is reached within 5 seconds: threads and managers close files with a delay."""
     for _ in range(100):
         gc.collect()
         if ask() == wanted:
@@ -264,11 +264,11 @@ DTYPES = (
 
 
 class Labeled(torch.Tensor):
-    """A subclass as users write them."""
+    """A tensor subclass as users write them."""
 
 
 def cases(device: str) -> dict[str, Any]:
-    """What is sent, by name."""
+    """Return the values to send, by name."""
     x = torch.arange(24.0, device=device).view(4, 6)
     ragged = [torch.ones(2, 3), torch.zeros(1, 3)]
     jagged = torch.nested.nested_tensor(ragged, layout=torch.jagged, device=device)
@@ -293,7 +293,7 @@ def cases(device: str) -> dict[str, Any]:
 
 
 def numbers(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """What it holds, on the CPU and in a dtype that all are compared in."""
+    """Return the contents as dense CPU tensors in one common dtype."""
     parts = tensor.unbind() if tensor.is_nested else [tensor]
     dense = [x if x.layout == torch.strided else x.to_dense() for x in (x.detach().cpu() for x in parts)]
     return [x.resolve_conj().to(torch.complex128) for x in dense]
@@ -425,7 +425,7 @@ def make(count: int, device: str = "xpu") -> torch.Tensor:
 
 
 def descend(rank: int, model: nn.Module, barrier: Any) -> None:
-    """Training without locks: all processes update the same parameters."""
+    """Hogwild training: all processes update the same parameters without locks."""
     generator = torch.Generator().manual_seed(rank)
     update = torch.optim.SGD(model.parameters(), lr=0.05)
     barrier.wait(60)
@@ -481,7 +481,7 @@ def test_pools_and_queues(method: str) -> None:
 
 
 class Tensors(torch.utils.data.Dataset):
-    """Samples on the device."""
+    """A dataset whose samples are on the device."""
 
     def __len__(self) -> int:
         return 10
@@ -573,7 +573,7 @@ with Client({address!r}, authkey=key) as connection:
 
 
 def received(values: list[Any], **environment: str) -> list[str]:
-    """What a fresh process says of values that are sent to it."""
+    """Return what a new process reports about the values sent to it."""
     key = bytes(processes.current_process().authkey)
     with Listener(authkey=key) as listener:
         script = RECEIVER.format(key=key.hex(), address=listener.address, count=len(values))
@@ -588,7 +588,7 @@ def received(values: list[Any], **environment: str) -> list[str]:
 
 
 class Elsewhere:
-    """A storage, sent as one of the eighth device."""
+    """A storage that is sent with device index 7."""
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
         self.storage = storage

@@ -1,4 +1,4 @@
-"""torchao's workflows, unchanged, on xpu: how much of a model's answers is left, eager and compiled."""
+"""torchao's workflows, unchanged, on xpu: accuracy of the quantized model's outputs, eager and compiled."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def noise(actual: torch.Tensor, expected: torch.Tensor) -> float:
 
 @pytest.fixture(scope="module")
 def example() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
-    """A model on xpu in bf16, its input, and what it gives in fp32 on the CPU."""
+    """Return a bf16 model on xpu, its input, and its fp32 output on the CPU."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256)).bfloat16().eval()
     x = torch.randn(32, 256).bfloat16()
@@ -146,7 +146,7 @@ def test_float8_training(example: tuple[nn.Module, torch.Tensor, torch.Tensor]) 
 
 
 def trained(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
-    """What the model gives, and its parameters' gradients."""
+    """Return the model's output and the gradients of its parameters."""
     result = model.train()(x)
     result.float().pow(2).mean().backward()
     return [result, *(p.grad for p in model.parameters())]
@@ -201,7 +201,7 @@ def test_integer_training(name: str, example: tuple[nn.Module, torch.Tensor, tor
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["AdamW8bit", "AdamW4bit", "AdamWFp8"])
 def test_optimizer(name: str, example: tuple[nn.Module, torch.Tensor, torch.Tensor]) -> None:
-    """Steps without Inductor, which takes its time for each shape of a parameter."""
+    """Optimizer steps without Inductor, which compiles for a long time for each parameter shape."""
     optim = pytest.importorskip("torchao.optim")
     results = []
     for device in ("cpu", "xpu"):

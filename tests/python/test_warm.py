@@ -1,4 +1,4 @@
-"""`openxpu warm`: lists of requests, building them in processes, recording a program."""
+"""`openxpu warm`: lists of requests, building them in several processes, recording a program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ print(json.dumps({**openxpu.program_stats(), "sum": total}))
 
 
 def warm(*arguments: str, cache: Path, status: int = 0) -> str:
-    """Run the command; returns what it printed."""
+    """Run the command, check its exit status and return its output."""
     run = subprocess.run(
         [sys.executable, "-m", "openxpu.cli", "warm", *arguments],
         env=os.environ
@@ -37,7 +37,7 @@ def warm(*arguments: str, cache: Path, status: int = 0) -> str:
 
 
 def run_program(cache: Path) -> dict[str, float]:
-    """Use the device in a process of its own; returns the programs that it built and loaded."""
+    """Use the device in a new process; return the number of programs it built and loaded."""
     environment = os.environ | {"OPENXPU_CACHE_DIR": str(cache)}
     run = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, stdout=subprocess.PIPE)
     result: dict[str, float] = json.loads(run.stdout)
@@ -47,7 +47,7 @@ def run_program(cache: Path) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The list of the program's requests."""
+    """Return the path of the list of the program's requests."""
     folder = tmp_path_factory.mktemp("recorded")
     script, path = folder / "program.py", folder / "list"
     script.write_text("import os\nos.environ['TORCH_DEVICE_BACKEND_AUTOLOAD'] = '1'\n" + PROGRAM)
@@ -57,7 +57,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_warm_then_run_builds_nothing(recorded: Path, tmp_path: Path) -> None:
-    """All that a recorded program builds is built by the command; a second time there is nothing to do."""
+    """The command builds everything that a recorded program builds; a second run has nothing to do."""
     requests = len(_warm.RequestList.parse(recorded.read_text()).requests)
     assert requests >= 6
     assert f"{requests} kernels built" in warm("--jobs", "2", str(recorded), cache=tmp_path)
@@ -73,7 +73,7 @@ def test_warm_then_run_builds_nothing(recorded: Path, tmp_path: Path) -> None:
 
 
 def test_two_at_once(recorded: Path, tmp_path: Path) -> None:
-    """Commands that fill one cache at the same time leave it whole."""
+    """Two commands that fill one cache at the same time do not corrupt it."""
     with ThreadPoolExecutor() as pool:
         runs = [pool.submit(warm, "--jobs", "1", str(recorded), cache=tmp_path) for _ in range(2)]
         for run in runs:
@@ -83,7 +83,7 @@ def test_two_at_once(recorded: Path, tmp_path: Path) -> None:
 
 
 def test_errors_are_told(tmp_path: Path) -> None:
-    """A request that can't be built is named, the others are built, and the status says so."""
+    """A request that fails to build is named, the others are built, and the exit status is an error."""
     kind = _warm.kind_of(0)
     path = tmp_path / "list"
     listed = _warm.RequestList()
@@ -98,7 +98,7 @@ def test_errors_are_told(tmp_path: Path) -> None:
 
 
 def test_a_builder_that_dies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that dies while it builds costs its request and no other."""
+    """If a build process crashes, only its request is lost."""
     from openxpu import _builder
 
     answer = '{"built": 1, "error": null}'
@@ -119,7 +119,7 @@ def test_a_builder_that_dies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lists(tmp_path: Path) -> None:
-    """A list survives writing and reading; programs replace their namesakes; the commonest come first."""
+    """A list survives writing and reading; adding a program again replaces it; the most common requests come first."""
     listed = _warm.RequestList()
     listed.add("one: first", [("cpu", "a"), ("cpu", "b"), ("gpu", "c"), ("cpu", "b")])
     listed.add("two", [("cpu", "b"), ("cpu", "d")])
@@ -132,7 +132,7 @@ def test_lists(tmp_path: Path) -> None:
 
 
 def test_the_list_that_comes_with_openxpu() -> None:
-    """It has the requests of this device's kind, and all can be read."""
+    """The list has requests for this kind of device, and all can be read."""
     common = _warm.common()
     assert len(common.programs) >= 20
     assert len(common.commonest("cpu")) >= 200
