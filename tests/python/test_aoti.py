@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made: Path = tmp_path_factory.mktemp("packages")
     variables = dict(os.environ, PYTHONPATH=f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}")
     variables["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    # of these tests alone: two that pack the same model at once write the same files
+    # a separate cache: processes that pack the same model at once would write the same files
     variables["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.mktemp("inductor"))
     script = str(Path(__file__).with_name("aoti_models.py"))
     names = list(CASES)
@@ -87,7 +87,7 @@ def test_numbers_are_those_of_the_eager_model(name: str, folder: Path) -> None:
         references = [x.double() if x.is_floating_point() else x for x in case.arguments(size, device="cpu")]
         got, wanted, right = results(loaded(*given)), results(eager(*again)), results(exact(*references))
         assert all(x.is_xpu and x.dtype == y.dtype for x, y in zip(got, wanted, strict=True))
-        # what is changed in place counts, too
+        # compare inputs that are modified in place too
         of_package = largest_difference([*got, *given], [*right, *references])
         of_eager = largest_difference([*wanted, *again], [*right, *references])
         if case.dtype is torch.float32:
@@ -358,14 +358,14 @@ def test_packages_of_cpp_alone(embedded: bool, tmp_path: Path, fresh_compiler: N
         archive.extractall(tmp_path)
     assert not [n for n in names if n.endswith(".so")]
     assert bool([n for n in names if n.endswith(".zebin")]) != embedded
-    (weights,) = tmp_path.rglob("*.weights.o")  # which no compiler has read, a number a byte
+    (weights,) = tmp_path.rglob("*.weights.o")  # written by openxpu, not by a compiler
     said = subprocess.run(["readelf", "-SW", weights], check=True, capture_output=True, text=True).stdout
     assert re.search(r"\.data +PROGBITS", said) and ".comment" not in said
     assert largest_difference([load_package(path)(*given)], [wanted]) <= 1e-5
 
     (lists,) = tmp_path.rglob("CMakeLists.txt")
     package = str(Path(openxpu.__file__).parent)
-    # nothing is left of the folder but what may be said anew
+    # the package folder is named only where users can override it
     assert lists.read_text().count(package) == 1
     moved = tmp_path / "elsewhere"
     moved.symlink_to(package)
@@ -537,7 +537,7 @@ def test_operators_as_c_functions() -> None:
         "sort_stable", a, (ctypes.c_int32(1),), ctypes.c_int64(1), ctypes.c_int32(1), results=2
     )
     assert all(map(torch.equal, ordered, torch.sort(a, dim=1, descending=True, stable=True)))
-    with torch.autocast("xpu", torch.bfloat16):  # compiled code is beyond it
+    with torch.autocast("xpu", torch.bfloat16):  # compiled code ignores autocast
         handles.call("mm_out", product, a, b, results=0)
     assert torch.equal(product, a @ b)
     weight = torch.randn(7, 3, device="xpu", requires_grad=True)
@@ -564,7 +564,7 @@ def test_products_as_c_functions(dtype: torch.dtype) -> None:
         out = torch.full((x.size(0), y.size(1)), 7, dtype=dtype, device="xpu")
         handles.call("mm_out", out, x.to("xpu"), y.to("xpu"), results=0)
         assert torch.equal(out.cpu(), x @ y)
-        if dtype is torch.int64:  # whose factors are no integers in C
+        if dtype is torch.int64:  # in C, addmm's factors are doubles
             continue
         handles.call("addmm_out", out, more.to("xpu"), x.to("xpu"), y.to("xpu"), two, three, results=0)
         assert torch.equal(out.cpu(), 2 * more + 3 * (x @ y))

@@ -45,7 +45,7 @@ def run(attribute, name, dtype_expected, autocast_dtype, module=torch):
         assert first.device.type == "xpu"
 
 
-# CUDA's own operators, and einsum, whose entry in PyTorch's list is no call: it has a test below.
+# CUDA-only operators, and einsum, whose entry in PyTorch's list cannot be called; it is tested below.
 NOT_HERE = (
     "_thnn_fused_lstm_cell",
     "_thnn_fused_gru_cell",
@@ -117,7 +117,7 @@ def test_grad_scaler():
         scaler.update()
     assert scaler.get_scale() == 2048
     assert not torch.equal(layer.weight, before)
-    # An infinite gradient: the step is left out and the scale halved.
+    # An infinite gradient: the step is skipped and the scale halved.
     before = layer.weight.detach().clone()
     optimizer.zero_grad()
     scaler.scale(layer(x).sum() * float("inf")).backward()
@@ -162,7 +162,7 @@ def test_encoder_layers_in_one_operator(activation, first, weights, lower, maske
 
 
 def test_every_policy_of_cuda_is_there():
-    # cuDNN's operators aside, which no other device has.
+    # except cuDNN's operators, which only CUDA has
     missing = [
         name
         for name in torch._C._dispatch_get_all_op_names()

@@ -31,7 +31,7 @@ def kernels_of(function: Callable[..., Tensor], *arguments: object) -> tuple[Ten
 
 
 def test_dynamo_finds_triton() -> None:
-    # in a process of its own, since a module is mended when it is imported
+    # in a new process, since modules are patched on import
     python("""
 import sys
 import torch
@@ -112,12 +112,12 @@ def test_an_index_out_of_range_is_an_error(name: str) -> None:
     x, index = normal(10, 64), torch.tensor([3, 1, 9, 0, 2], device=XPU)
     function, compiled = OUT_OF_RANGE[name], torch.compile(OUT_OF_RANGE[name], fullgraph=True)
     torch.testing.assert_close(compiled(x, index), function(x, index))
-    for wrong in (10, -11, 1 << 40):  # the last one's memory can't be read
+    for wrong in (10, -11, 1 << 40):  # the last index would be an invalid address
         index[2] = wrong
         with pytest.raises((RuntimeError, IndexError), match="out of (bounds|range)") as error:
             compiled(x, index)
             torch.xpu.synchronize()
-        if name != "index_put":  # which may be an operator
+        if name != "index_put":  # which Inductor may leave to the operator
             assert "assertion failed: index out of bounds" in str(error.value)
     index[2] = 9
     torch.testing.assert_close(compiled(x, index), function(x, index))
@@ -354,7 +354,7 @@ def test_scaled_products(scales: str, dynamic: bool, fresh_compiler: None) -> No
     from torch.nn.functional import ScalingType, SwizzleType, scaled_mm
 
     torch.manual_seed(0)
-    n = k = 512  # scales of blocks have the same shape the other way round
+    n = k = 512  # n = k: the transposed block scales have the same shape
     one, four = torch.float8_e4m3fn, torch.float4_e2m1fn_x2
     options: dict[str, Any] = {}
     a, b = (torch.randint(0, 256, (rows, k // 2), dtype=torch.uint8).view(four) for rows in (64, n))

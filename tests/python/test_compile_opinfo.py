@@ -22,7 +22,7 @@ TOLERANCE = {
 }
 
 
-# CUDA's alone; memory as it was; half-precision complex numbers, which compiled code has on no device.
+# CUDA only; uninitialized memory; half-precision complex numbers, which compiled code supports on no device
 LEFT_OUT = ("jiterator", "empty", "chalf")
 
 
@@ -76,5 +76,5 @@ def test_compiled_equals_eager(info: Any, dtype: torch.dtype) -> None:
     for mine, theirs, other in zip(actual, expected, again, strict=True):
         if mine.layout != torch.strided:
             mine, theirs, other = (x.to_dense() for x in (mine, theirs, other))
-        if torch.equal(theirs.nan_to_num(), other.nan_to_num()):  # else it is random, or memory as it was
+        if torch.equal(theirs.nan_to_num(), other.nan_to_num()):  # otherwise it is random or uninitialized
             assert_close(mine, theirs, equal_nan=True, **TOLERANCE[dtype])

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 pytest.importorskip("triton")
 
-# The tiers of GPUs, as their kernels run on a processor; here it is what the device has.
+# Matrix engines of GPUs, whose kernels run on a CPU device here; otherwise the device's own.
 TIERS = ("ptx", "fma")
 TIER = os.environ.get("OPENXPU_MATRIX")
 HEADS, KV_HEADS, DEPTH, WIDTH, PLACES = 4, 2, 64, 256, 9
@@ -128,7 +128,7 @@ class Step(nn.Module):
         self.layers = nn.ModuleList(Layer(kind, bias, normed, gemma) for _ in range(2))
 
     def forward(self, x: Tensor, position: Tensor, cos: Tensor, sin: Tensor, *caches: Tensor) -> Tensor:
-        if self.part:  # of one tensor
+        if self.part:  # slices of one tensor
             caches = tuple(self.part(caches[0], i) for i in range(2 * len(self.layers)))
         for layer, keys, values in zip(self.layers, caches[::2], caches[1::2], strict=True):
             x = layer(x, position, [cos, sin], keys, values)
@@ -148,7 +148,7 @@ def compare(step: Step, caches: list[Tensor], more: int = 0) -> None:
         assert (part.cpu().double() - reference).norm() < 0.02 * reference.norm()
     names = kernels(found, *on_device)
     if TIER in TIERS:
-        # the first layer's norm is of no sum
+        # the first layer's norm has no preceding sum to fuse with
         least = 1 + 5 * len(step.layers)
         assert least <= len(names) <= least + more, names
 

@@ -71,7 +71,7 @@ def test_properties():
         assert capability[name] == getattr(properties, name)
     assert capability["max_work_group_size"] > 0
     assert properties.total_memory > 1 << 20
-    # what Inductor asks: true numbers, so its autotuned products stay off on small processors
+    # Inductor reads these; with true values its autotuned products stay off on small CPUs
     assert properties.multi_processor_count == properties.gpu_subslice_count > 0
     assert properties.type in ("cpu", "gpu", "accelerator")
     assert len(str(properties.uuid)) == 36
@@ -138,7 +138,7 @@ def test_backward_of_a_host_device_runs_on_the_thread_that_calls_it() -> None:
 
 
 def test_version():
-    # As programs read it: a number of eight digits, of a compiler that had all that there is here.
+    # Programs read it as an eight-digit number: a compiler release that has all features.
     assert len(torch.version.xpu) == 8
     assert int(torch.version.xpu) >= 20250000
     assert (

@@ -31,7 +31,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# What PyTorch calls of pyzes, over the devices that a variable names by their addresses: each handle is a number.
+# The part of pyzes that PyTorch calls, over devices listed by address in a variable; a handle is an index.
 PYZES = """
 import os
 from ctypes import Structure, c_bool, c_int32, c_int64, c_uint32, c_void_p
@@ -103,7 +103,7 @@ print(before == (torch.xpu.is_available(), torch.xpu.device_count()), *before, t
 def test_counts_are_the_same_before_and_after(
     driver: Path, tmp_path: Path, devices: str, sensors: str | None
 ) -> None:
-    if sensors is not None:  # pyzes is installed, and knows these
+    if sensors is not None:  # pyzes is installed and reports these devices
         (tmp_path / "pyzes.py").write_text(PYZES)
     count = len(devices.split(",")) if devices else 0
     answer = ask(driver, COUNTS, devices, tmp_path, FAKE_ZES=sensors or "").splitlines()
@@ -217,7 +217,7 @@ def test_memory_of_each_kind(driver: Path) -> None:
     )
     with open("/proc/meminfo") as file:
         total = int(file.readline().split()[1]) << 10
-    assert bmg_free == bmg == 12 << 30  # nobody is seen to use it
+    assert bmg_free == bmg == 12 << 30  # no process is seen to use it
     assert lnl == 1 << 30
     assert lnl_free <= lnl  # the host's
     assert 0 < host_free <= host <= total * 3 // 4
@@ -228,4 +228,4 @@ def test_memory_of_a_host_by_setting(driver: Path, setting: str, bytes_: int) ->
     answer = ask(driver, MEMORY, "cpu", OPENXPU_HOST_MEMORY=setting)
     assert answer == f"[({bytes_}, {bytes_})]"
     answer = ask(driver, MEMORY, "cpu", OPENXPU_HOST_MEMORY=setting, OPENXPU_DEVICE="a processor,a processor")
-    assert answer == str([(bytes_ // 2, bytes_ // 2)] * 2)  # they share it
+    assert answer == str([(bytes_ // 2, bytes_ // 2)] * 2)  # each has half of the memory

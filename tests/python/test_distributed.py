@@ -78,7 +78,7 @@ def reduce_scatter(name: str) -> None:
             y = torch.empty_like(want, device="xpu")
             wait(dist.reduce_scatter_tensor(y, x, reduction, async_op=is_async), is_async)
             same(y, want)
-            same(x, ranks[rank()])  # is left as it was
+            same(x, ranks[rank()])  # unchanged
             y = torch.empty_like(want, device="xpu")
             wait(dist.reduce_scatter(y, list(x.chunk(RANKS)), reduction, async_op=is_async), is_async)
             same(y, want)
@@ -95,7 +95,7 @@ def complex_sums(name: str) -> None:
         for is_async in (False, True):
             ranks = inputs((RANKS * 2, 5), dtype)
             want = (torch.stack([x.to(torch.complex128) for x in ranks]).sum(0) * scale).to(dtype)
-            options = torch._C._distributed_c10d.AllreduceOptions()  # dist.all_reduce gives pairs itself
+            options = torch._C._distributed_c10d.AllreduceOptions()  # dist.all_reduce would convert to pairs
             options.reduceOp, options.asyncOp = reduction, is_async
             x = ranks[rank()].to("xpu")
             dist.group.WORLD.allreduce([x], options).wait()
@@ -362,14 +362,14 @@ def layout(name: str) -> None:
 
     base = ranks[rank()].to("xpu")
     x = view(base)
-    if name == "expanded_source":  # is read only
+    if name == "expanded_source":  # read only
         joined = torch.empty((RANKS * 8, 8), device="xpu")
         dist.all_gather_into_tensor(joined, x)
         return same(joined, torch.cat([view(r) for r in ranks]))
     dist.all_reduce(x)
     want = ranks[rank()].clone()
     view(want).copy_(reduced([view(r) for r in ranks], "SUM"))
-    same(base, want)  # what lies between the elements is left alone
+    same(base, want)  # the gaps between elements are unchanged
     other = view(base)
     dist.broadcast(other, 1)
     parts = [view(torch.zeros(8, 8, device="xpu")) for _ in range(RANKS)]
@@ -558,7 +558,7 @@ def destroyed_groups_leave_nothing() -> None:
         dist.destroy_process_group(group)
         del group
     gc.collect()
-    assert threads() <= before + 3  # of one that may be on its way
+    assert threads() <= before + 3  # threads of one group may still be ending
 
 
 @case()
@@ -634,8 +634,8 @@ def barriers() -> None:
 def names(name: str) -> None:
     assert dist.is_xccl_available()
     x = torch.full((3,), float(rank() + 1), device="xpu")
-    if name == "fake":  # sends nothing
-        importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers it
+    if name == "fake":  # does not communicate
+        importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers the backend
         dist.all_reduce(x, group=dist.new_group(backend="fake"))
         return same(x, torch.full((3,), float(rank() + 1)))
     group = dist.new_group(backend=None if name == "default" else name)
@@ -764,7 +764,7 @@ def split() -> None:
     for device in ("xpu", "cpu"):
         options = half._get_backend(torch.device(device)).options
         assert (options._timeout, options.global_ranks_in_group) == (timedelta(seconds=20), mine)
-    # of a half, by ranks in it, and with a gap
+    # split a half, with ranks counted within it, and with a rank left out
     alone = dist.split_group(half, [[0], [1]])
     assert alone is not None and dist.get_process_group_ranks(alone) == [rank()]
     assert sum_over(alone) == rank()
@@ -772,7 +772,7 @@ def split() -> None:
     assert (odd is not None) == (rank() in (1, 3))
     if odd is not None:
         assert sum_over(odd) == 4
-    # although ranks 1 and 3 are in more groups now
+    # although ranks 1 and 3 are now in more groups
     assert sum_over(dist.split_group(split_ranks=[[0, 1, 2, 3]])) == 6
 
 
@@ -811,7 +811,7 @@ def shrunk() -> None:
 @bound()
 def wrong_splits() -> None:
     for ranks in ([], [[]], [[0, 0]], [[0, 4]], [[-1, 0]]):
-        with pytest.raises(ValueError):  # and on all ranks
+        with pytest.raises(ValueError):  # raised on all ranks
             dist.split_group(split_ranks=ranks)
     assert sum_over(dist.group.WORLD) == 6
 

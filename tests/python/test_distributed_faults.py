@@ -34,8 +34,8 @@ def fails(collective: Callable[[], object], message: str) -> None:
     assert time.monotonic() - started < WAIT + 5
 
 
-groups: list[dist.ProcessGroup] = []  # that no fault has been in
-said: dict[str, str] = {}  # of each fault so far
+groups: list[dist.ProcessGroup] = []  # groups without a fault so far
+said: dict[str, str] = {}  # messages of each fault so far
 
 
 def waiting_group() -> dist.ProcessGroup:
@@ -112,7 +112,7 @@ def other_size_than_sent(name: str) -> None:
             fails(sent.wait, "xccl:send of Float.* failed on rank 0: .*rank 2 called xccl:recv")
     if amount == "few":
         goes_on(group)
-        x = torch.full((1 << 16,), 7.0, device="xpu")  # the next message of that tag is another one
+        x = torch.full((1 << 16,), 7.0, device="xpu")  # the next message with that tag
         for n in (3, 1 << 16):
             if rank() == 0:
                 dist.send(x[:n], 2, group=group, tag=5)
@@ -145,7 +145,7 @@ def sizes_of_a_pair(name: str) -> None:
         "reduce_scatter": lambda: dist.reduce_scatter(places[0], parts, group=group),
         "all_gather": lambda: dist.all_gather(places, places[0], group=group),
     }
-    if collective == "all_gather" and rank() == 2:  # sends that to rank 1, too
+    if collective == "all_gather" and rank() == 2:  # rank 2 sends the same to rank 1
         places[2] = torch.ones(sent, device="xpu")
         calls["all_gather"] = lambda: dist.all_gather(places, places[2], group=group)
     fails(
@@ -177,7 +177,7 @@ def dtypes_of_a_pair(name: str) -> None:
     goes_on(group)
 
 
-SEEN = {  # the elements of one and the other
+SEEN = {  # element counts of the two sizes
     "all_reduce-straight": (8, 4),
     "all_reduce-ring": (1 << 19, 1 << 18),
     "all_gather": (4, 1 << 15),
@@ -209,7 +209,7 @@ def sizes_seen_before(name: str) -> None:
             "scatter": lambda: dist.scatter(x, parts if is_root else None, 0, group=group),
         }[collective.split("-")[0]]()
 
-    sizes = sorted(SEEN[collective], reverse=size == "less")  # the others', rank 2's
+    sizes = sorted(SEEN[collective], reverse=size == "less")  # of the other ranks, and of rank 2
     for _ in range(2):
         for n in (*sizes, sizes[0], sizes[1]):
             call(n)

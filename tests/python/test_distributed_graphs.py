@@ -65,7 +65,7 @@ def sends(name: str) -> None:
 
     def step() -> None:
         sent.copy_(x * 2)
-        if name == "together":  # receptions first, on all ranks
+        if name == "together":  # receives first, on all ranks
             pair = [dist.P2POp(dist.irecv, taken, other), dist.P2POp(dist.isend, sent, other)]
             for work in dist.batch_isend_irecv(pair):
                 work.wait()
@@ -96,7 +96,7 @@ def sends(name: str) -> None:
 
 @case()
 def barriers() -> None:
-    group = dist.new_group(backend="xccl")  # in one that has Gloo, too, that takes barriers
+    group = dist.new_group(backend="xccl")  # in a group with Gloo, barriers would use Gloo
     x = torch.zeros(3, device="xpu")
     graph = torch.xpu.XPUGraph()
     with torch.xpu.graph(graph):

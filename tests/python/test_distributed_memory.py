@@ -54,7 +54,7 @@ def connected(group: dist.ProcessGroup | None = None) -> None:
     assert through_memory(group) > before
 
 
-# around what goes in the first message, a piece, a ring, what each rank is given whole, and one rank's share
+# around the sizes of the first message, a chunk, a ring, a direct all_reduce and one rank's share
 SIZES = (4097, 32767, 65537, 131073, 262144, 262145, 1_048_577)
 
 
@@ -138,7 +138,7 @@ def many_under_way() -> None:
     sizes = [SIZES[i % len(SIZES)] + i for i in range(40)]
     tensors = [given((n,), torch.float32, rank()).to("xpu") for n in sizes]
     works = [dist.all_reduce(x, async_op=True) for x in tensors]
-    sums(300_000)  # beside them
+    sums(300_000)  # concurrently
     order = list(range(len(works)))
     for i in order[:: 1 if rank() % 2 else -1]:
         works[i].wait()

@@ -199,7 +199,7 @@ def test_layers_are_joined(kind: str, halves: bool, bias: bool, as_on_gpus: None
     expected = model(x.double())
     model.to("xpu")
     found, calls = joined_calls(model, x.to("xpu"))
-    # of each: query, key and value; out; the gate; down
+    # per block: QKV; out; gate and up; down
     assert len(calls) == 8
     assert sum("'silu'" in call for call in calls) == 2
     error = (found.cpu().double() - expected).norm() / expected.norm()  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ KINDS = (
 @pytest.fixture
 def calls(monkeypatch):
     """What was called, in order, as (kind, arguments)."""
-    torch._C._activate_gpu_trace()  # of this process, for good
+    torch._C._activate_gpu_trace()  # cannot be undone in this process
     seen = []
     for kind in KINDS:
         registry = getattr(_gpu_trace, "".join(part.title() for part in kind.split("_")) + "Callbacks")

@@ -101,7 +101,7 @@ MODELS = {
 def test_replays_are_equal_to_eager(name: str) -> None:
     make, shape = MODELS[name]
     torch.manual_seed(0)
-    model = make().to("xpu")  # batch norm in training: each call moves its statistics
+    model = make().to("xpu")  # batch norm in training: each call updates its statistics
     eager = copy.deepcopy(model)
     dtype = next(model.parameters()).dtype
     x = torch.randn(shape, device="xpu", dtype=dtype)
@@ -154,7 +154,7 @@ def test_random_numbers_are_those_of_eager(kind: str) -> None:
             graph.replay()
             for ours, theirs in zip(results, expected, strict=True):
                 assert torch.equal(ours, theirs)
-    torch.manual_seed(5)  # eager and replays take turns
+    torch.manual_seed(5)  # alternate eager calls and replays
     graph.replay()
     assert torch.equal(work()[0], eager[1][0])
     graph.replay()
@@ -351,7 +351,7 @@ def test_a_reset_gives_the_memory_back() -> None:
     del y
     torch.xpu.empty_cache()
     assert torch.xpu.memory_reserved() == held
-    with torch.xpu.graph(graph):  # and the graph serves again
+    with torch.xpu.graph(graph):  # the graph can be captured again
         y = x + 1
     graph.replay()
     assert y == 1
@@ -392,7 +392,7 @@ def test_what_cannot_be_captured_is_refused(name: str) -> None:
     assert not torch.xpu.is_current_stream_capturing()
     if name == "seed":
         torch.manual_seed(0)
-    # nothing is left behind: eager works, and a new capture
+    # eager calls work, and so does a new capture
     assert (x + 1).sum().item() > 256
     graph = torch.xpu.XPUGraph()
     with torch.xpu.graph(graph):

@@ -72,7 +72,7 @@ def test_inference() -> None:
             torch.testing.assert_close(y, net(x), rtol=1e-5, atol=1e-6)
             addresses.add(y.data_ptr())
         assert recorded() == 1
-        assert len(addresses) == 2  # the first call's, which was no graph, and the graph's
+        assert len(addresses) == 2  # of the first call, which ran without a graph, and of the graph
         with pytest.raises(RuntimeError, match="size"):
             compiled(torch.randn(5, 34, device="xpu"))
         x = torch.randn(5, 33, device="xpu")
@@ -92,7 +92,7 @@ def test_training() -> None:
         x, target = torch.randn(4, 3, 8, 8, device="xpu"), torch.randint(10, (4,), device="xpu")
         losses = []
         for model, optimizer in zip((plain, graphed), optimizers, strict=True):
-            optimizer.zero_grad()  # a gradient lies where the next backward writes
+            optimizer.zero_grad()  # the gradients' memory is overwritten by the next backward
             loss = F.cross_entropy(model(x), target)
             loss.backward()
             optimizer.step()

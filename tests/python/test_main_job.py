@@ -16,7 +16,7 @@ import main_job
 from helpers import python
 from main_job import Row
 
-# as long as they come
+# the longest possible values
 ROWS = [
     Row(
         "MiniLM search, 400 sentences",

@@ -28,7 +28,7 @@ needs_mpi = pytest.mark.skipif(not launcher(), reason="needs an MPI: mpicc and m
 
 RANKS = test_distributed.RANKS
 LATE = (test_distributed.STAGED, ("OPENXPU_DEFERRED_ERRORS", "1"))
-KILLED = "rank_that_is_killed"  # after which MPI's launcher ends all
+KILLED = "rank_that_is_killed"  # after it MPI's launcher ends all ranks
 
 
 @needs_mpi
@@ -148,7 +148,7 @@ def messages() -> None:
     """Messages sent before they are received, in order for each tag, short and long, from any source."""
     dist.init_process_group("mpi", timeout=WAIT)
     pair = dist.new_group([0, 2])
-    sizes = (5, 5120, 5121, 1 << 20, 5, 3 << 20)  # 20 KiB go at once
+    sizes = (5, 5120, 5121, 1 << 20, 5, 3 << 20)  # up to 20 KiB are sent eagerly
     if dist.get_rank():
         sent = [
             dist.isend(torch.full((n,), dist.get_rank() * 10.0 + i, device="xpu"), 0, tag=i % 2)
@@ -261,7 +261,7 @@ def test_program(name: str, tmp_path: Path) -> None:
     if name in ("fails", "is_killed"):
         assert done.returncode, done.stdout
         assert name != "fails" or "on purpose" in done.stdout
-        assert "timed out" not in done.stdout.lower()  # the other rank doesn't wait for its time
+        assert "timed out" not in done.stdout.lower()  # the other rank does not wait for its timeout
     else:
         assert not done.returncode, done.stdout
 

@@ -457,7 +457,7 @@ def test_one_file_for_several_kinds_of_devices(run: Run, tmp_path: Path) -> None
     torch.manual_seed(0)
     model, x = Block(48, 3).eval(), torch.randn(2, 7, 48)
     exported = torch.export.export(model, (x,))
-    # an offline compiler that notes what it is asked
+    # an offline compiler that records its arguments
     compiler, asked = tmp_path / "ocloc", tmp_path / "asked"
     compiler.write_text(
         f'#!/bin/sh\necho "$@" >> {asked}\n'
@@ -483,7 +483,7 @@ def test_one_file_for_several_kinds_of_devices(run: Run, tmp_path: Path) -> None
         Package(openxpu.package(exported, tmp_path / "bmg.xpk", targets=["bmg"]))
     with pytest.raises(ValueError, match="lnl"):
         openxpu.package(exported, tmp_path / "none.xpk", targets=["bmx"])
-    # what is here is as it was
+    # compiling for the current device still works
     compiled = torch.compile(copy.deepcopy(model).to("xpu"))(x.to("xpu")).cpu()
     close(compiled, copy.deepcopy(model).double()(x.double()))
 
@@ -500,14 +500,14 @@ def test_dlpack_is_what_pytorch_takes_it_for(dtype: torch.dtype, device: str) ->
     )
     x = (torch.arange(40).view(5, 8) % 7).to(device, dtype)[1:, 2:].t()
     given = x.__dlpack__(max_version=(1, 0))
-    # in the struct of version 1 the tensor stands behind four words
+    # in the struct of version 1 the tensor is at byte 32
     version = inside(given, b"dltensor_versioned")
     at, got = ctypes.c_void_p(version + 32), _run_package.Tensor()
     assert xpu.xpu_package_tensor_from_dlpack(at, 0, ctypes.byref(got)) == 0
     assert (got.data, got.is_host, got.dims) == (x.data_ptr(), device == "cpu", 2)
     assert (list(got.size[:2]), list(got.stride[:2])) == (list(x.shape), list(x.stride()))
 
-    # and out: memory of libxpu's, which the receiver gives back
+    # export: memory of libxpu, which the receiver frees
     stream, memory, managed = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     source = x.cpu().contiguous()
     size = ctypes.c_size_t(source.nbytes)

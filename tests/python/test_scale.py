@@ -40,7 +40,9 @@ def test_bytes_are_those_of_the_formulas(ranks):
 
     def sent(engine, collective):
         sent = scale.cost(scale.plan(engine, collective, ranks, size), ranks, 1e-5, 1e9).sent
-        return sent - (scale.SAYS * (ranks - 1) if engine == "gloo" else 0)  # what each tells each other one
+        return sent - (
+            scale.SAYS * (ranks - 1) if engine == "gloo" else 0
+        )  # announcements between each pair of ranks
 
     if scale.plan("gloo", "all_reduce", ranks, size).title == "straight":
         assert sent("gloo", "all_reduce") == size * (ranks - 1)
@@ -54,7 +56,7 @@ def test_bytes_are_those_of_the_formulas(ranks):
 
 
 def test_time_of_what_is_passed_on():
-    # all goes at once, and once more when it has been added up; then bytes take all the time
+    # one latency to send the parts and one for the sums; for large sizes the bytes dominate
     small = scale.cost(scale.plan("gloo", "all_reduce", 100, 4096 * 100), 100, 1.0, 1e30)
     assert small.messages == 3 * 99 and small.seconds == pytest.approx(2)
     straight = scale.cost(scale.plan("gloo", "all_reduce", 100, 2000), 100, 1.0, 1e30)

@@ -369,7 +369,7 @@ def test_strategies_meet(lasting: Other) -> None:
     lasting(keep, "x", x)
     processes.set_sharing_strategy("file_system")
     try:
-        lasting(keep, "y", x)  # moves, as it does on the CPU: what was sent before is not this memory
+        lasting(keep, "y", x)  # moves the storage, as on the CPU: what was sent before is another memory
         lasting(add_one, x)
     finally:
         processes.set_sharing_strategy("file_descriptor")

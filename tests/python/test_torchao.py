@@ -13,7 +13,7 @@ quantization = pytest.importorskip("torchao.quantization")
 mx = pytest.importorskip("torchao.prototype.mx_formats")
 
 FLOAT8 = torch.float8_e4m3fn
-# signal to noise, dB, that is to be reached
+# required signal-to-noise ratio in dB
 CONFIGS: dict[str, tuple[Any, float]] = {
     "int8": (quantization.Int8WeightOnlyConfig(), 40),
     "int8 dynamic": (quantization.Int8DynamicActivationInt8WeightConfig(), 35),
@@ -91,7 +91,7 @@ def test_eager(name: str, example: tuple[nn.Module, torch.Tensor, torch.Tensor])
         result = model(x)
         assert noise(result, expected) > least
         one = model(x[:1])  # few rows take other kernels
-    if name != "fp8 dynamic, tensors":  # whose scale is that of all rows
+    if name != "fp8 dynamic, tensors":  # with a scale for all rows
         assert noise(one, result[:1]) > 30
 
 
@@ -320,7 +320,7 @@ def test_weights_are_small() -> None:
     layer = nn.Linear(1024, 1024, bias=False, device="xpu", dtype=torch.bfloat16)
     before = torch.xpu.memory_allocated()
     quantization.quantize_(layer, CONFIGS["int4"][0])
-    # of 2 MiB are left half a MiB, and 3 bytes for each 64 of them
+    # 2 MiB become half a MiB and 3 bytes for each 64 elements
     assert before - torch.xpu.memory_allocated() > 1.4 * (1 << 20)
 
 

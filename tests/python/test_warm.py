@@ -66,7 +66,7 @@ def test_warm_then_run_builds_nothing(recorded: Path, tmp_path: Path) -> None:
     again = warm(str(recorded), cache=tmp_path)
     assert "0 kernels built" in again
     assert f"{requests} were already cached" in again
-    # what is damaged is built anew, and nothing else
+    # only the damaged program is rebuilt
     damaged = next(tmp_path.glob("*.bin"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
     assert "1 kernels built" in warm(str(recorded), cache=tmp_path)
