@@ -66,8 +66,8 @@ void give(void *pointer, size_t size, int device, void *queue) {
 }
 """
 
-SECONDS = 60  # that a call may take, with building kernels
-CALLS = 8  # recorded of an operator
+SECONDS = 60  # time limit of a call, with kernel builds
+CALLS = 8  # recorded calls per operator
 
 
 def resized(x: Tensor, dim: int, size: int) -> Tensor:
@@ -178,7 +178,7 @@ def make_calls(cases: Path, library: str, first: int) -> None:
         try:
             overload_of(name)(*there, **options)
         except Exception:  # noqa: S112
-            continue  # as it should
+            continue  # as expected
         finally:
             torch.xpu.synchronize()
     libc.alarm(0)

@@ -39,7 +39,7 @@ def operand(draw: random.Random, dtype: torch.dtype, *shape: int) -> tuple[Tenso
     """Return tensors with the same values and strides on xpu and on the CPU."""
     strides, distance, order = [0] * len(shape), draw.choice([1, 1, 1, 1, 2]), list(range(len(shape)))
     draw.shuffle(order)
-    pieces = max(16 // dtype.itemsize, 1) if draw.random() < 0.7 else 1  # lines begin at these
+    pieces = max(16 // dtype.itemsize, 1) if draw.random() < 0.7 else 1  # row starts are multiples of this
     for dim in order:
         strides[dim] = distance
         distance = -(-distance * shape[dim] // pieces) * pieces + draw.choice([0, 0, 0, pieces])

@@ -15,7 +15,7 @@ from .indexing_samples import moved
 
 Overload = torch._ops.OpOverload
 
-# The first of these that an operator takes.
+# The first of these that an operator supports is used.
 DTYPES = (torch.float32, torch.complex64, torch.int64, torch.bool)
 OPERATORS = [
     i for i in op_db if not i.name.startswith(("_refs", "jiterator", "masked.", "signal.", "sparse."))
@@ -59,7 +59,7 @@ def out_variant(overload: Overload) -> Overload | None:
         if not any(a.is_out for a in arguments):
             continue
         rest = [(a.name, str(a.type)) for a in arguments if not a.is_out]
-        # Variants of factories and the like lack the options of a new tensor.
+        # Variants of factory functions lack the options of new tensors.
         if rest == plain or rest == [
             p for p in plain if p[0] not in ("dtype", "layout", "device", "pin_memory")
         ]:
@@ -123,4 +123,4 @@ def run(info: Any, dtype: torch.dtype, gradient: bool, samples: int, recorder: R
                 if results:
                     total.backward()
             except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError):
-                continue  # what a sample is for, other tests say
+                continue  # other tests check errors

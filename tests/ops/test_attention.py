@@ -199,11 +199,13 @@ def test_gradient_of_a_bias(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     p = p * (s != -torch.inf)
     (p @ v.double().repeat_interleave(2, 1)).backward(grad.double())
     assert leaf.grad.shape == shape and leaf.grad.dtype == dtype
-    # Each row has its own rounding of the output, which sums over rows pass on as a random walk.
+    # The output of each row is rounded separately; in sums over rows the errors add up as a random walk.
     walk = (2 * 4 * 45 * shape[-1] / bias.numel()) ** 0.5
     scale = max(wide.grad.abs().max(), walk)
     assert (leaf.grad.cpu().double() - wide.grad).abs().max() <= 2 * TOLERANCE[dtype] * scale
-    assert shape[-1] == 1 or wide.grad.abs().max() > 0.1  # one number for a whole row changes nothing
+    assert (
+        shape[-1] == 1 or wide.grad.abs().max() > 0.1
+    )  # a bias that is constant along a row has a gradient of 0
 
 
 def test_processors_take_math_for_the_gradient_of_a_bias() -> None:
@@ -312,7 +314,7 @@ def test_dropout() -> None:
     kept = (outs[0].detach().cpu()[..., 0] * n * 0.75).round()
     assert abs(kept.mean().item() / n - 0.75) < 0.02 and kept.std().item() > 1
     outs[1].sum().backward()
-    # The gradient of v sums the dropped probabilities by column: 16 values each the same.
+    # The gradient of v sums the dropped probabilities by column, the same sum for each of the 16 columns.
     assert abs(v.grad.sum().item() - outs[1].sum().item()) < 1e-1
 
 
@@ -535,7 +537,7 @@ def test_efficient_attention_with_dropout_and_one_storage() -> None:
             shared_storage_dqdkdv=True,
         )
         assert grads[0].untyped_storage().data_ptr() == grads[2].untyped_storage().data_ptr()
-        # The result is linear in v: its gradient by the same numbers says what was dropped.
+        # The result is linear in v: its gradient, for the same random numbers, shows what was dropped.
         assert torch.allclose((grads[2] * v).sum(), (v * out).sum(), rtol=1e-4)
     assert forward(q, k, v, None, None, None, None, None, 0.0, 0, False)[1].shape == (2, 3, 0)
 

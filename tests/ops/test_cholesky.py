@@ -44,7 +44,7 @@ def test_factors(n: int, dtype: torch.dtype) -> None:
     for shape in ((n, n), (3, n, n), (2, 0, n, n)):
         a = positive(*shape, dtype=dtype)
         for upper in (False, True):
-            half = a.triu() if upper else a.tril()  # the other one isn't read
+            half = a.triu() if upper else a.tril()  # the other half is not read
             for given in (half, half.mT.contiguous().mT, half.conj_physical().conj()):
                 factor, info = torch.linalg.cholesky_ex(given.to("xpu"), upper=upper)
                 assert info.dtype == torch.int32 and info.shape == a.shape[:-2] and not info.any()

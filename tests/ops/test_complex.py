@@ -60,7 +60,7 @@ def by_parts(z: np.ndarray, factor: float = 1.0, more: float = 0.0) -> np.ndarra
     return out
 
 
-# what it is, and NumPy's for infinities and NaN
+# the mpmath function, and NumPy's for infinities and NaN
 FUNCTIONS: dict[str, tuple[Callable, Callable]] = {
     "exp": (mpmath.exp, np.exp),
     "exp2": (lambda z: mpmath.exp(z * mpmath.log(2)), lambda z: np.exp(by_parts(z, math.log(2)))),
@@ -105,7 +105,7 @@ def beyond_exp(name: str, z: complex) -> bool:
 def off(got: float, wanted: mpmath.mpf, size: mpmath.mpf, dtype: torch.dtype) -> float:
     """Return the error in units in the last place of the complex value."""
     info = torch.finfo(dtype)
-    if abs(wanted) > info.max * (1 - 8 * info.eps):  # may be rounded to either
+    if abs(wanted) > info.max * (1 - 8 * info.eps):  # may be rounded to the maximum or to infinity
         return 0.0 if abs(got) > info.max * (1 - 16 * info.eps) and (got > 0) == (wanted > 0) else INF
     if not math.isfinite(got):
         return INF
@@ -197,7 +197,7 @@ def test_quotients_are_exact(dtype: torch.dtype) -> None:
         for x, y, value in zip(a.tolist(), b.tolist(), got.tolist(), strict=True):
             wanted = mpmath.mpc(x) / mpmath.mpc(y)
             if max(abs(x.real), abs(x.imag)) < info.smallest_normal / info.eps < abs(wanted):
-                continue  # the smallest numbers have few digits
+                continue  # subnormal numbers have few digits
             error = max(
                 off(p, q, abs(wanted), dtype.to_real())
                 for p, q in ((value.real, wanted.real), (value.imag, wanted.imag))

@@ -194,7 +194,7 @@ def test_embedding_bag_weights_and_frequencies() -> None:
 
 
 def test_embedding_bag_gradient_by_frequency() -> None:
-    # Not against the CPU, which divides by other rows' frequencies.
+    # The CPU is no reference: it divides by the frequencies of other rows.
     indices, offsets = torch.tensor([1, 2, 4, 5, 4, 3], device="xpu"), torch.tensor([0, 3], device="xpu")
     table = torch.randn(7, 4, device="xpu", requires_grad=True)
     F.embedding_bag(indices, table, offsets, mode="sum", scale_grad_by_freq=True).sum().backward()
@@ -255,7 +255,7 @@ def test_weight_norm(dim: int) -> None:
     expected = torch._weight_norm(*(t.double() for t in halves), dim)
     assert actual.dtype == torch.bfloat16
     torch.testing.assert_close(actual.cpu().double(), expected, rtol=1.2e-2, atol=1e-2)
-    if dim != 1:  # as the CPU's kernel keeps them
+    if dim != 1:  # compare with the norms that the CPU kernel returns
         norms, kept = (
             torch.ops.aten._weight_norm_interface(*pair, dim)[1]
             for pair in ((v.to("xpu"), g.to("xpu")), (v, g))

@@ -178,7 +178,7 @@ def test_half_bits_survive() -> None:
 def test_fill(dtype: torch.dtype) -> None:
     values = [0, 1, 7, True]
     if dtype.is_floating_point or dtype.is_complex:
-        largest = torch.finfo(dtype).max  # beyond it PyTorch refuses
+        largest = torch.finfo(dtype).max  # PyTorch rejects larger values
         values += [v for v in EDGES if not abs(v) > largest or math.isinf(v)] + [-3.25]
     elif dtype not in (torch.bool, *UNSIGNED):
         values += [-1, 3.7]

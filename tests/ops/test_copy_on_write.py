@@ -16,7 +16,7 @@ from .indexing_samples import moved
 from .recorded import DTYPES, OPERATORS
 
 ALL = os.environ.get("OPENXPU_TEST_ALL") == "1"
-# One of each family, and of each way to a kernel.
+# One operator of each family and of each implementation path.
 NAMES = set(
     """
     add where sum var argmax mm addmm baddbmm dot mv softmax sort topk kthvalue cumsum logcumsumexp cummax gather

@@ -66,7 +66,7 @@ def test_searchsorted_outputs_and_layouts() -> None:
     for number in (1.5, 2, torch.inf, torch.nan):
         assert torch.searchsorted(edges.to("xpu"), number).item() == torch.searchsorted(edges, number).item()
         assert torch.bucketize(number, edges.to("xpu")).item() == torch.bucketize(number, edges).item()
-    numbers = torch.tensor([1, 2, 3])  # of another dtype
+    numbers = torch.tensor([1, 2, 3])  # a dtype other than that of the edges
     assert torch.equal(
         torch.bucketize(numbers.to("xpu"), edges.to("xpu")).cpu(), torch.bucketize(numbers, edges)
     )
@@ -100,7 +100,7 @@ def test_histc_of_integers(dtype: torch.dtype) -> None:
 def test_histc(dtype: torch.dtype) -> None:
     x = make((50, 70), dtype)
     x[3, 5:9] = torch.nan
-    # whole numbers and bounds at halves: no roundings at the edges of bins
+    # integers, with bounds at halves: rounding does not matter at the edges of bins
     for bins, low, high in ((10, -25.5, 24.5), (1, -3.5, 3.5), (5000, -2500.5, 2499.5)):
         for view in (x, x.t(), x[:, ::3], x[:0]):
             expected = torch.histc(view, bins, low, high)
@@ -293,7 +293,7 @@ def test_words_of_what_a_dtype_lacks(refused: Callable[[torch.Tensor], object]) 
         refused(torch.tensor([1 + 1j, 2], device="xpu"))
 
 
-# NaN and what lies outside count nothing; edges belong to the bin at their right, the last one to the last.
+# NaN and values outside are not counted; an edge belongs to the bin on its right, the last edge to the last bin.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("density", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])

@@ -84,7 +84,7 @@ def test_all_paths() -> None:
 def test_targets_without_a_path(zero_infinity: bool, reduction: str) -> None:
     torch.manual_seed(0)
     x = torch.randn(6, 4, 4, dtype=torch.float64)
-    # Too long, of no elements, with a repetition that wants a blank, that fits.
+    # Targets: too long, empty, with repetitions that need a blank, one that fits.
     targets = torch.tensor([[1, 2, 3, 1], [0, 0, 0, 0], [2, 2, 2, 2], [1, 2, 3, 3]])
     compare(x, targets, [3, 6, 6, 6], [4, 0, 4, 4], zero_infinity=zero_infinity, reduction=reduction)
 
@@ -164,6 +164,6 @@ def test_errors_are_pytorchs() -> None:
             moved = [a.to(device) if isinstance(a, torch.Tensor) else a for a in arguments]
             with pytest.raises(RuntimeError) as error:
                 torch.ops.aten._ctc_loss(*moved)
-            message = str(error.value).splitlines()[0].split("; but got")[0]  # devices are named there
+            message = str(error.value).splitlines()[0].split("; but got")[0]  # devices are named after it
             messages.append(message.replace(name, "ctc_loss").replace("ctc_loss_cpu", "ctc_loss"))
         assert messages[0] == messages[1]

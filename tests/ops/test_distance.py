@@ -80,7 +80,7 @@ def test_rows_that_are_equal_and_nan(p: float) -> None:
     compare_cdist(x, x.clone(), p, DIRECT, 1e-12)
     x[2, 1] = math.nan
     y = torch.cdist(x.to("xpu"), x.to("xpu"), p=p, compute_mode=DIRECT).cpu()
-    # As a norm of the difference, which the CPU's maximum of distances isn't. None is NaN but those of row 2.
+    # As a norm of the difference, unlike the CPU's maximum: only distances to row 2 are NaN.
     expected = torch.zeros(4, 4, dtype=torch.bool)
     expected[2, :] = expected[:, 2] = True
     assert torch.equal(y.isnan(), expected)

@@ -62,7 +62,7 @@ def test_bags(lengths: str, mode: str, index: torch.dtype) -> None:
     torch.manual_seed(0)
     for dtype, width in ((torch.float64, 24), (torch.float32, 33), (torch.bfloat16, 40), (torch.float16, 1)):
         indices, offsets = (x.to(index) for x in bags(LENGTHS[lengths], 50))
-        # few different values: equal maxima, of which the first is taken
+        # few different values, so maxima are tied: the first one is chosen
         weight = torch.randint(-40, 40, (50, width)).to(dtype) / 8
         for padding in (None, 7):
             for last in (False, True):
@@ -84,7 +84,7 @@ def test_bags(lengths: str, mode: str, index: torch.dtype) -> None:
                     torch.arange(len(LENGTHS[lengths])).repeat_interleave(offsets.diff()).to(index),
                 )
                 if mode == "max":
-                    empty = exact[2][: len(exact[0])] == 0  # nothing is chosen there: -1 as on CUDA
+                    empty = exact[2][: len(exact[0])] == 0  # for an empty bag the index is -1, as on CUDA
                     assert torch.equal(actual[3].cpu()[~empty], exact[3][~empty])
                     assert (actual[3].cpu()[empty] == -1).all()
                 again = torch._embedding_bag(weight.to("xpu"), indices.to("xpu"), ends.to("xpu"), *arguments)
@@ -96,8 +96,8 @@ def test_bags(lengths: str, mode: str, index: torch.dtype) -> None:
 def test_gradients_of_bags(lengths: str, mode: str) -> None:
     torch.manual_seed(0)
     indices, offsets = bags(LENGTHS[lengths], 50)
-    indices[: len(indices) // 2] = 3  # one row gets half of everything
-    serial = len(indices) * 2**-24  # the bound for sums of one after the other, as on processors
+    indices[: len(indices) // 2] = 3  # half of the indices select one row
+    serial = len(indices) * 2**-24  # error bound of sequential sums, as on CPU devices
     for dtype, width in ((torch.float64, 24), (torch.float32, 33), (torch.bfloat16, 8)):
         weight = torch.randn(50, width).to(dtype)
         for options in (
@@ -124,7 +124,7 @@ def test_gradients_of_bags(lengths: str, mode: str) -> None:
                 rtol=0.02 if half else max(2e-5, serial),
                 atol=0.02 if half else 2e-5 * len(indices) ** 0.5,
             )
-            if mode == "max":  # repeats on request, as scatter_add
+            if mode == "max":  # deterministic on request, as scatter_add
                 torch.use_deterministic_algorithms(True)
                 actual = gradient(weight.to("xpu"), indices.to("xpu"), ends.to("xpu"))
             again = gradient(weight.to("xpu"), indices.to("xpu"), ends.to("xpu"))
@@ -200,7 +200,7 @@ def test_bags_of_rows_without_elements(mode: str, last: bool, offsets: list[int]
         assert got[0].shape == (len(offsets) - last, width)
         if width == 0:
             bare = got
-    # Bags and their sizes are the same whatever the width is.
+    # The bags and their sizes do not depend on the width.
     for without, with_some in zip(bare[1:3], got[1:3], strict=True):
         assert torch.equal(without.cpu(), with_some.cpu())
 

@@ -67,7 +67,7 @@ def layouts(x: Tensor) -> list[Tensor]:
 def test_per_tensor(dtype: torch.dtype, quant_min: int, quant_max: int) -> None:
     x = special(values((7, 5, 13), dtype), float("inf"), -float("inf"))
     on, off = torch.ones(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
-    zeros = {z for z in (quant_min, quant_max, max(quant_min, 0)) if z < 2**24}  # beyond, fp32 rounds them
+    zeros = {z for z in (quant_min, quant_max, max(quant_min, 0)) if z < 2**24}  # fp32 rounds larger ones
     for scale, zero in itertools.product((0.5, 0.1, 1e-3, 17.3), zeros):
         both(ATEN.fake_quantize_per_tensor_affine_cachemask, x, scale, zero, quant_min, quant_max)
         for switch in (on, off):
@@ -170,7 +170,7 @@ def gradients(device: str, per_channel: bool, dtype: torch.dtype = torch.float32
 def test_learnable(per_channel: bool) -> None:
     actual, expected = gradients("xpu", per_channel), gradients("cpu", per_channel)
     same(actual[:2], expected[:2])
-    for one, other in zip(actual[2:], expected[2:], strict=True):  # sums, in another order
+    for one, other in zip(actual[2:], expected[2:], strict=True):  # sums, whose order differs
         torch.testing.assert_close(one.cpu(), other, rtol=1e-5, atol=1e-5)
 
 

@@ -15,7 +15,7 @@ from .sampled import agrees
 
 NATIVE = os.environ.get("OPENXPU_POLICY") == "gpu"
 PARTS = [torch.float32, torch.float64]
-# Of the whole result, of lengths with large prime factors, where MKL isn't as exact; others are three times as exact.
+# Relative error norm for lengths with large prime factors, where MKL is less accurate; a third of it for others.
 TOLERANCE = {torch.float32: 8e-7, torch.float64: 3e-15 if NATIVE else 1e-13}
 SMOOTH = [4096, 6000, 8192, 3**9, 13**4, 65536, 1 << 18]
 RADICES = [4, 6, 14, 16, 15 * 16, 9 * 10 * 12, 11 * 13, 3**7, 5**5, 7 * 8]

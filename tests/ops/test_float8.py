@@ -46,7 +46,7 @@ def bits(x: torch.Tensor) -> torch.Tensor:
     return x.cpu().contiguous().view(torch.uint8)
 
 
-# before 2.13 the CPU makes NaN of what is greater than 448, as no other format of its does
+# before 2.13 the CPU converts values above 448 to NaN, for this format only
 SATURATES = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
 
 
@@ -93,7 +93,7 @@ def test_every_code_to_every_dtype(dtype: torch.dtype) -> None:
     for to in (torch.bool, torch.bfloat16, torch.float32):
         assert_same(d.t().to(to), x.t().to(to))
         assert_same(d[3:, 1::3].to(to), x[3:, 1::3].to(to))
-    for to in INTEGERS:  # of what the integer holds: for the rest C has no rule
+    for to in INTEGERS:  # only values in the integer's range: C does not define the others
         info, wide = torch.iinfo(to), x.double()
         inside = x.view(torch.uint8)[(wide > info.min - 1.0) & (wide < info.max + 1.0)].view(dtype)
         assert inside.numel() > 20
@@ -103,7 +103,7 @@ def test_every_code_to_every_dtype(dtype: torch.dtype) -> None:
 @names("dtype", DTYPES, ids=str)
 def test_nan_to_integers_is_one_number(dtype: torch.dtype) -> None:
     x = torch.full((1003,), math.nan).to(dtype)
-    for to in INTEGERS:  # which one, C leaves to the processor: as of a float's NaN that it has to convert
+    for to in INTEGERS:  # C leaves the result for NaN to the processor: compare with converting a float NaN
         got = x.to("xpu").to(to).cpu()
         assert torch.equal(got, torch.full((1003,), math.nan, device="xpu").to(to).cpu())
         assert torch.equal(x.to("xpu").view(17, 59).t().to(to).cpu(), got.view(17, 59).t())

@@ -106,7 +106,7 @@ def test_layouts_and_many() -> None:
         same(torch._foreach_norm, many[1:50], ord, rtol=1e-5, atol=1e-6)
 
 
-# Around a step of 16, four of them, and a group of 4,096 elements.
+# Around a step of 16, four steps, and a group of 4,096 elements.
 EDGES = [0, 1, 15, 16, 17, 63, 64, 65, 79, 4095, 4096, 4097, 8192 + 80 + 3]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 fused = torch.ops.mkldnn
 XPU = "xpu"
-# By attribute and algorithm: its scalars, and what it is.
+# Keyed by attribute and algorithm: scalars and reference function.
 UNARY: dict[tuple[str, str], tuple[list[float], Callable[[Tensor], Tensor]]] = {
     ("none", ""): ([], lambda x: x),
     ("relu", ""): ([], F.relu),
@@ -35,7 +35,7 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mul": torch.mul,
     "div": torch.div,
 }
-# Beside float64: where PyTorch's libraries do the sums they are rounded to the dtype before what follows.
+# Relative to float64: PyTorch's libraries round sums to the dtype before the activation.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 DTYPES = list(TOLERANCE)
 

@@ -179,7 +179,7 @@ def test_few_rows_of_a_large_matrix(rows: int, columns: tuple[int, int], dtype: 
     part = whole[::2, 3:-4]
     agree(torch.mm(first, matrix, out=part), want[0], k)
     part.copy_(before[::2, 3:-4])
-    assert torch.equal(whole.cpu(), before.cpu())  # nothing beside the part was written
+    assert torch.equal(whole.cpu(), before.cpu())  # the gaps in the output are unchanged
     agree(part.addmm_(first, matrix), wide(before[::2, 3:-4].cpu()) + want[0], k)
     got = torch._addmm_activation(bias.to("xpu"), first, matrix)
     agree(got, (want[0] + wide(bias)).relu(), k)
@@ -338,7 +338,7 @@ def test_fp32_keeps_its_bits_unless_tf32_is_allowed(precision: str) -> None:
 
     try:
         products = all_products(x, y)
-        # "medium" lets PyTorch's own take bfloat16, where the processor has products of that
+        # with "medium" PyTorch's library may use bfloat16, if the CPU has bfloat16 products
         by_cpu = all_products(x.cpu(), y.cpu()) if by_a_library and precision == "medium" else None
         fp64 = x.double() @ y.double() if torch.xpu.get_device_properties().has_fp64 else None
     finally:
@@ -414,7 +414,7 @@ def test_linear_combination(dtype: torch.dtype, rest: tuple[int, ...]) -> None:
         assert got.shape == (n, *rest) and got.dtype == dtype
         tolerance = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
         torch.testing.assert_close(got.cpu().to(wide), want, **tolerance)
-        out = torch.ones(n, *rest, dtype=dtype, device="xpu")  # is added to
+        out = torch.ones(n, *rest, dtype=dtype, device="xpu")  # the operator adds to out
         torch.ops.aten._compute_linear_combination.out(x.to("xpu"), c.to("xpu"), out=out)
         torch.testing.assert_close(out.cpu().to(wide), want + 1, **tolerance)
     for x, c in [(draw(3, *rest), draw(2, 2)), (draw(3, *rest), draw(3)), (draw(0, *rest), draw(2, 0))]:

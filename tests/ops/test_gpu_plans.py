@@ -14,7 +14,7 @@ import pytest
 from inner_run import passes
 
 HERE = Path(__file__).parent
-# Files whose tests one process runs.
+# Test files by process: the tests of one dict share a process.
 CHOSEN: list[dict[str, str]] = [
     {"test_lu.py": "", "test_cholesky.py": ""},
     {"test_rnn.py": "not float64", "test_softmax.py": "dtype2 or masked or extreme"},
@@ -30,7 +30,7 @@ CHOSEN: list[dict[str, str]] = [
 PORTABLE = ("counting", "scatter")
 EXTENSION = "cl_intel_required_subgroup_size"
 WITHOUT = {**os.environ, "OPENXPU_HIDE_EXTENSIONS": EXTENSION}
-# On a processor whose driver takes no subgroup size of the kernel's choice, as any but Intel's.
+# For CPU devices whose driver lets a kernel not choose its subgroup size: all but Intel's.
 ANY_SIZE: dict[str | Path, str] = {
     HERE / "test_softmax.py": "masked or extreme",
     HERE / "test_norm.py": "test_layer_norm or test_rms_norm",

@@ -40,7 +40,7 @@ def agree(image: torch.Tensor, grid: torch.Tensor, **options: object) -> None:
 def test_images(mode: str, padding: str, align: bool, dtype: torch.dtype) -> None:
     image, grid = torch.randn(2, 3, 5, 7), torch.rand(2, 4, 6, 2) * 3 - 1.5
     if dtype == torch.bfloat16 and mode == "nearest":
-        grid = (grid * 4).round() / 4 + 0.01  # away from the middle between two elements
+        grid = (grid * 4).round() / 4 + 0.01  # avoid points halfway between two elements
     agree(image.to(dtype), grid.to(dtype), mode=mode, padding_mode=padding, align_corners=align)
 
 
@@ -66,7 +66,7 @@ def test_places_that_are_no_numbers() -> None:
     image = torch.randn(1, 2, 3, 3)
     grid = torch.tensor([[[[math.nan, 0.0], [math.inf, 0.0], [-1e30, 0.0], [0.0, 0.0]]]])
     actual = F.grid_sample(image.to("xpu"), grid.to("xpu"), align_corners=False).cpu()
-    assert (actual[..., :3] == 0).all()  # they count as outside
+    assert (actual[..., :3] == 0).all()  # NaN coordinates count as outside
     torch.testing.assert_close(actual[..., 3], image[..., 1, 1].unsqueeze(2))
 
 
@@ -85,7 +85,7 @@ def test_deterministic_algorithms_refuse_the_gradient() -> None:
         y = F.grid_sample(image, grid, align_corners=False)
         with pytest.raises(RuntimeError, match="grid_sampler_2d_backward_xpu does not have a deterministic"):
             y.sum().backward()
-        # The grid's gradient alone is no sum.
+        # Only the gradient of the grid, without that of the image.
         F.grid_sample(image.detach(), grid, align_corners=False).sum().backward()
     assert grid.grad is not None
 
@@ -100,7 +100,7 @@ def test_places_that_are_no_numbers_by_cubes(padding: str) -> None:
         y = F.grid_sample(x, at, "bicubic", padding, align_corners=False)
         y.sum().backward()
         found.append((y.detach().cpu(), at.grad.cpu()))
-        for place in grid[0, 0]:  # each adds its NaN to other elements of the image
+        for place in grid[0, 0]:  # each has its NaN in the gradient of different pixels
             x.grad = None
             one = place.view(1, 1, 1, 2).to(device)
             F.grid_sample(x, one, "bicubic", padding, align_corners=False).sum().backward()

@@ -17,7 +17,7 @@ from openxpu import _bridge
 
 IS_INNER = os.environ.get("OPENXPU_HOST_PROVIDER") == "0"
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
-# Ends of groups: some empty, first and last, too; the last one before the end of what there is.
+# Group ends: some groups are empty, also the first and last; the last end is before the end of the operand.
 ENDS = {
     "some": [5, 5, 40, 41, 96],
     "empty first": [0, 0, 70],
@@ -26,7 +26,7 @@ ENDS = {
     "none": [0, 0, 0],
     "many": [3 * i for i in range(1, 33)],
 }
-SIZE = 96  # of what is cut
+SIZE = 96  # of the grouped dimension
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +99,7 @@ def test_ends_out_of_order(ends: list[int]) -> None:
 def test_large() -> None:
     """Several tiles per group, in both dimensions."""
     ends, (m, n, k) = [0, 300, 310, 700, 701, 1000], (1000, 520, 264)
-    if IS_INNER and os.environ.get("OPENXPU_MATRIX") != "none":  # written out each product takes its time
+    if IS_INNER and os.environ.get("OPENXPU_MATRIX") != "none":  # the emulation of matrix engines is slow
         ends, (m, n, k) = [0, 150, 155, 350, 351, 500], (500, 264, 136)
     for dtype, tolerance in TOLERANCE.items():
         a, b = random([m, k], False, dtype, 1), random([len(ends), k, n], True, dtype, 2)
@@ -190,7 +190,10 @@ def test_scaled(what: str) -> None:
             torch.tensor(ends, dtype=torch.int32, device="xpu"),
             out_dtype=torch.bfloat16,
         )
-    if IS_INNER and os.environ.get("OPENXPU_MATRIX") in ("ptx", "xmx"):  # B's elements as they lie, of rows
+    if IS_INNER and os.environ.get("OPENXPU_MATRIX") in (
+        "ptx",
+        "xmx",
+    ):  # with grouped rows B is read in place
         as_read = [event.name for event in profile.events() if " x " in event.name]
         assert len(as_read) == (what == "rows"), as_read
     torch.testing.assert_close(
@@ -240,7 +243,7 @@ def in_blocks(
         parts.append((slice(None), slice(begin, end)) if cut == "k" else (slice(begin, end),))
     for part in parts:
         lines, k = wide[part].shape
-        # from 1/8 to 8; of e4m3 from 1/4 to 2
+        # scales from 1/8 to 8; e4m3 scales from 1/4 to 2
         low, high = (124, 131) if block == 32 else (40, 64)
         plain = torch.randint(low, high, (lines, -(-k // block)), generator=generator, dtype=torch.uint8)
         plain = plain.view(dtype)
@@ -249,7 +252,7 @@ def in_blocks(
     return torch.cat(found).view(-1, 4).view(dtype), scaled
 
 
-BLOCKS = {  # what is cut, and where: lines of several tiles, an empty group, ends amid blocks, and not
+BLOCKS = {  # grouped dimension: groups of several tiles, an empty group, ends inside blocks or at their boundaries
     "rows": ([5, 5, 145, 290], 300, 136, 160),
     "columns": ([5, 5, 145, 290], 300, 136, 160),
     "k": ([32, 32, 192, 320], 320, 72, 320),

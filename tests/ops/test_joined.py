@@ -122,7 +122,9 @@ def compare(
     assert found.shape == expected.shape
     assert found.dtype == dtype
     is_one = is_one_launch(kind, m, dtype) and not (normed and TIER == "ptx" and dtype == torch.float16)
-    rounded_more = not is_one or (normed and TIER == "ptx")  # than the result
+    rounded_more = not is_one or (
+        normed and TIER == "ptx"
+    )  # the norm or product is rounded to the dtype in between
     assert noise(found, expected) > enough(dtype) - (8 if rounded_more else 0)
     if is_one:
         assert len(names) == 1, names
@@ -273,7 +275,7 @@ class Cached:
 @pytest.mark.parametrize("m, depth, dim, turned", [(1, 16, 2, True), (3, 10, 1, True), (1, 24, 1, False)])
 def test_cached(m: int, depth: int, dim: int, turned: bool, kind: str, dtype: torch.dtype) -> None:
     cached = Cached(kind, m, 256, depth, dtype, dim, turned)
-    # halves' norms with the units are computed otherwise
+    # norms of fp16 are computed in another way with matrix engines
     normed, biased = dim == 2 and dtype != torch.float16, dim == 1
     for position, sign in ((3, -1.0), (-1, 1.0)):
         found, names = cached.call(position, sign, normed, biased)

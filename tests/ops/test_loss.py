@@ -51,7 +51,7 @@ def test_nll_loss(dtype: torch.dtype, reduction: str) -> None:
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_cross_entropy(reduction: str) -> None:
-    target = torch.randint(50, (9000,))  # more targets than one team sums
+    target = torch.randint(50, (9000,))  # more targets than one work-group sums
     compare(
         lambda x, t: F.cross_entropy(x, t, reduction=reduction, label_smoothing=0.1),
         torch.randn(9000, 50),
@@ -103,11 +103,11 @@ def test_binary_cross_entropy(dtype: torch.dtype, reduction: str) -> None:
 def test_multilabel_margin_loss(dtype: torch.dtype, reduction: str) -> None:
     torch.manual_seed(0)
     for shape in ((), (1,), (7,), (3, 5), (4, 300), (0, 4)):
-        if 0 in shape and reduction == "mean":  # the CPU doesn't write it
+        if 0 in shape and reduction == "mean":  # the CPU leaves the result uninitialized
             continue
         targets = torch.randint(0, max(1, shape[-1] if shape else 1), shape)
         if shape and shape[-1] > 3:
-            targets[..., 2] = targets[..., 0]  # counts twice
+            targets[..., 2] = targets[..., 0]  # a repeated target counts twice
             targets[..., 3:] = targets[..., 3:].masked_fill(torch.rand(targets[..., 3:].shape) < 0.3, -1)
         compare(
             lambda x, t: F.multilabel_margin_loss(x, t, reduction=reduction),

@@ -322,7 +322,7 @@ def test_from_mask() -> None:
 def test_jagged(inner: tuple[int, ...], dtype: torch.dtype) -> None:
     offsets = torch.tensor([0, 3, 3, 10, 11], dtype=dtype)
     values = torch.randn(11, *inner)
-    for length in (7, 9, 4):  # as long as the longest, longer, shorter
+    for length in (7, 9, 4):  # equal to the longest, longer, shorter
         pad = torch.ops.aten._jagged_to_padded_dense_forward
         expected = pad(values, [offsets], [length], -2.0)
         actual = pad(values.to("xpu"), [offsets.to("xpu")], [length], -2.0)
@@ -361,7 +361,7 @@ def test_jagged_errors() -> None:
     )
     with pytest.raises(IndexError, match="nested_pad"):
         pad(values, [torch.tensor([0, 2, 6], device="xpu")], [4], 0.0)
-        torch.xpu.synchronize()  # where GPUs tell
+        torch.xpu.synchronize()  # GPUs report the error here
     with pytest.raises(IndexError, match="nested_pad"):
         pad(values, [torch.tensor([-1, 2, 5], device="xpu")], [4], 0.0)
         torch.xpu.synchronize()
@@ -431,7 +431,7 @@ def test_attention(dtype: torch.dtype, turned: bool) -> None:
 
     def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v)) if turned else (q, k, v)
-        if q.device.type == "cpu":  # takes contiguous ones only
+        if q.device.type == "cpu":  # the CPU operator needs contiguous tensors
             q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         return F.scaled_dot_product_attention(q, k, v)
 

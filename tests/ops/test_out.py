@@ -91,7 +91,7 @@ class Case:
         self.call = call  # (device, out tensors) -> result
         self.expected = tuple(tensors(expected))
         self.random = random
-        # Tensors of no dimension go with any device.
+        # Zero-dimensional tensors go with any device.
         self.has_inputs = any(x.dim() > 0 for x in tensors(arguments))
 
     def run(self, outs: Outs, device: str = "xpu") -> None:
@@ -103,7 +103,7 @@ class Case:
         for out, expected in zip(outs, self.expected, strict=True):
             assert out.shape == expected.shape
             if not self.random:
-                # Other strides, another order of sums; what is looked for is far from the right numbers.
+                # Other strides may change the order of sums; the faults looked for are much larger than rounding errors.
                 limit = {} if out.dtype in EXACT else {"rtol": 1e-3, "atol": 1e-3}
                 assert_close(out.cpu(), expected.cpu().to(out.dtype), equal_nan=True, **limit)
 

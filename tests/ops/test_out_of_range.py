@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from inner_run import passes
 
 Function = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
-ROWS, GUARD = 4, 3  # of the destination; of what lies before and behind it in memory
+ROWS, GUARD = 4, 3  # rows of the destination, and of the guard areas before and after it
 
 
 def wide(i: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -102,7 +102,7 @@ def test_destination(name: str, dtype: torch.dtype, columns: int) -> None:
             refuses(lambda m=memory, i=at, v=values: WRITING[name](m[GUARD : GUARD + ROWS], i, v.to("xpu")))
             after = memory.cpu()
             kept = torch.ones(len(before), dtype=torch.bool)
-            # Which of the places named rightly have been written when the error is found is left open.
+            # Valid elements may or may not have been written when the error is detected.
             if others:
                 kept[GUARD : GUARD + ROWS] = False
                 kept[GUARD + 1 if "two" not in name else GUARD + 3] = "put" not in name or "two" in name
@@ -114,7 +114,7 @@ def test_destination(name: str, dtype: torch.dtype, columns: int) -> None:
 def test_empty_destination(name: str, columns: int) -> None:
     x, v = torch.zeros(0, columns, device="xpu"), torch.ones(10, columns, device="xpu")
     refuses(lambda: INTO_NOTHING[name](x, torch.zeros(10, dtype=torch.int64, device="xpu"), v))
-    INTO_NOTHING[name](x, torch.zeros(0, dtype=torch.int64, device="xpu"), v[:0])  # nothing into nothing
+    INTO_NOTHING[name](x, torch.zeros(0, dtype=torch.int64, device="xpu"), v[:0])  # nothing to write
 
 
 @pytest.mark.parametrize("name", ["put", "put, sums", "index_put", "index_put, sums"])

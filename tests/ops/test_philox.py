@@ -113,7 +113,7 @@ def test_numbers_of_many_keys(dtype: torch.dtype, shape: tuple[int, ...]) -> Non
     count = math.prod(shape)
     pairs = [(n * 977 + 1, n * 5) for n in range(count)]
     keys = key_of(*pairs).view(*shape, 2)
-    x = torch.empty(5, 2, 3, dtype=dtype, device="xpu").permute(2, 1, 0)  # whatever its strides are
+    x = torch.empty(5, 2, 3, dtype=dtype, device="xpu").permute(2, 1, 0)  # with any strides
     aten._philox_uniform_(x, keys, 0.0, 1.0)
     wide = torch.arange(count).view(shape)
     run = len(shape)

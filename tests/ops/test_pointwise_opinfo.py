@@ -18,7 +18,7 @@ MAIN_DTYPES = (torch.float32, torch.complex64)
 ALL = os.environ.get("OPENXPU_TEST_ALL") == "1"
 SAMPLES = 1000 if ALL else 3
 
-# Operators in this file's scope that OpInfo counts neither as unary nor as binary.
+# Operators in this file's scope that OpInfo does not list as unary or binary.
 OTHERS = set(
     """
     where masked_fill clamp addcmul addcdiv lerp tril triu arange linspace logspace eye flip roll
@@ -51,7 +51,7 @@ def dtypes_of(op):
 def to_xpu(value):
     def move(leaf):
         if isinstance(leaf, torch.Tensor):
-            # Strides are kept, those of expanded tensors too.
+            # Keep strides, also of expanded tensors.
             moved = leaf.detach().as_strided(
                 (leaf.untyped_storage().nbytes() // leaf.element_size(),), (1,), 0
             )
@@ -88,7 +88,7 @@ def doubled(value):
     )
 
 
-# PyTorch's CPU kernels of these are off by up to 6e-5 in float32: the reference is their float64.
+# The errors of PyTorch's CPU kernels are up to 6e-5 in float32, so the reference is float64.
 REFERENCE_IN_DOUBLE = {"digamma", "polygamma", "special.polygamma"}
 
 

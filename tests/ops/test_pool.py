@@ -178,7 +178,7 @@ def test_fractional_pool(
     samples = torch.rand(batch + 1, shape[-1 - dims], dims, dtype=torch.float64).to(dtype)
     x = torch.randn(shape, dtype=torch.float64).to(dtype)
     x[..., 1, 2] = torch.nan
-    # where windows begin is computed in single precision for halves
+    # window starts are computed in single precision for half types
     exact = dtype if dtype == torch.float64 else torch.float32
     mine, reference = x.to("xpu").requires_grad_(), x.to(exact).clone().requires_grad_()
     actual, at = pool(mine, kernel, size, return_indices=True, _random_samples=samples.to("xpu"))

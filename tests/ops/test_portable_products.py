@@ -47,7 +47,7 @@ CHOSEN = {
     ],
 }
 LEFT_OUT = "float64 or bfloat16 or complex128 or uint8 or int16 or int64 or bool"
-# What a convolution ends in is a kernel for each: of these OPENXPU_TEST_ALL=1 takes all.
+# Each epilogue of a convolution is a separate kernel; OPENXPU_TEST_ALL=1 runs all of them.
 ENDINGS = "convolution_binary and not (relu-add or tanh-mul or None-div)"
 
 

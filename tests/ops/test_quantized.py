@@ -81,7 +81,7 @@ def assert_nearest(actual: torch.Tensor, expected: torch.Tensor) -> None:
     """The result is the nearest bfloat16, except for rounding the fp32 sum."""
     assert actual.dtype == torch.bfloat16
     error = (actual.cpu().double() - expected).abs()
-    half = 2.0 ** (expected.frexp().exponent - 9)  # of the last place
+    half = 2.0 ** (expected.frexp().exponent - 9)  # half a unit in the last place
     assert (error <= half + expected.abs() * 1e-6).all()
 
 
@@ -147,7 +147,7 @@ def test_rounded_rows_by_int4(m: int, n: int, k: int, block: int, dtype: torch.d
         rows.append((elements.clamp(-128, 127) - zero).double() / steps.double())
     if m:
         expected = torch.stack(rows) @ weight.t()
-        # a last bit of the scale may make an element its neighbor
+        # a rounding error in the scale may change an element by one step
         assert noise(actual, expected) > min(enough(dtype), 70)
         assert noise(actual, x.double() @ weight.t()) > 30
         if dtype == torch.float32:  # the CPU rounds more in bf16
@@ -352,7 +352,7 @@ def test_float8_result_and_out() -> None:
     arguments[1] = arguments[1].t()
     actual = torch._scaled_mm(*arguments, scale_result=scale.to("xpu"))
     assert actual.dtype == torch.float8_e4m3fn
-    # fp32 sums differ in their last bit: the nearest number may be the next one
+    # fp32 sums differ in their last bit, so results may round to the neighboring value
     assert (actual.cpu().view(torch.int8).int() - expected.view(torch.int8).int()).abs().max() <= 1
     out = torch.empty(0, dtype=torch.bfloat16, device="xpu")
     torch._scaled_mm(*arguments, out_dtype=torch.bfloat16, out=out)

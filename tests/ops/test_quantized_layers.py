@@ -62,7 +62,7 @@ def compare(actual: Tensor, expected: Tensor, dtype: torch.dtype, scale: float =
     info = torch.iinfo(dtype)
     steps = expected / scale
     whole = (steps.round() + zero).clamp(info.min, info.max)
-    clear = ((steps - steps.floor()) - 0.5).abs() > 1e-3  # halves go either way
+    clear = ((steps - steps.floor()) - 0.5).abs() > 1e-3  # ties may be rounded either way
     assert clear.double().mean() > 0.95
     assert torch.equal(actual.cpu().double()[clear], whole[clear])
 
@@ -88,7 +88,7 @@ def test_linear(name: str, kind: torch.dtype) -> None:
         (torch.int8, 0.07, -3),
         (torch.uint8, 0.05, 90),
     ]
-    # each is a kernel: two of them with this kind, two with the other
+    # each is a separate kernel: half of them run with each dtype
     if not ALL and name not in ("none", "relu"):
         results = results[kind == torch.uint8 :: 2]
     for dtype, to, at in results:

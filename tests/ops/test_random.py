@@ -39,7 +39,7 @@ def test_distribution(name: str, dtype: torch.dtype) -> None:
     steps = torch.arange(N + 1, dtype=torch.float64) / N
     expected = cdf(x)
     distance = torch.maximum((expected - steps[:-1]).abs(), (expected - steps[1:]).abs()).max().item()
-    # Kolmogorov and Smirnov's test at 1e-5, and the steps of the dtype
+    # Kolmogorov-Smirnov test at 1e-5, plus the spacing of the dtype's values
     assert distance < 2.47 / math.sqrt(N) + {torch.bfloat16: 5e-3, torch.float16: 1e-3}.get(dtype, 0)
 
 
@@ -196,7 +196,10 @@ def test_integers_of_any_range_are_uniform(dtype: torch.dtype) -> None:
         x = torch.empty(30_000, dtype=dtype, device="xpu").random_(start, end)
         values = offsets(x, start)
         assert values.max() < end - start, (start, end)
-        assert chi_square(values, end - start) < 14, (start, end)  # less than 1e-6 of each that is uniform
+        assert chi_square(values, end - start) < 14, (
+            start,
+            end,
+        )  # exceeded by less than 1e-6 of uniform samples
 
 
 @pytest.mark.parametrize("size", [2**31 + 1, 3 * 2**30, 2**32 - 1, 5 * 2**60 // 3, 3 * 2**61, 2**63 - 1])

@@ -35,7 +35,7 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 FLOATING = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 COMPLEX = [torch.complex64, torch.complex128]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
-SUMS = {  # the rounding of what is summed
+SUMS = {  # unit roundoff of the accumulator
     torch.float64: 2.0**-53,
     torch.complex128: 2.0**-53,
     torch.float32: 2.0**-24,
@@ -57,7 +57,7 @@ class Operand:
     def __init__(self, draw: Draw, shape: Sequence[int], dtype: torch.dtype, spread: bool = False) -> None:
         order = list(range(len(shape)))
         if draw(st.booleans()):
-            order = draw(st.permutations(order))  # of the dimensions in memory, outermost first
+            order = draw(st.permutations(order))  # order of the dimensions in memory, outermost first
         step, gap, offset = (
             draw(st.sampled_from(few)) for few in ([1] * 7 + [2, 3], [0, 0, 0, 1, 8], [0, 0, 1, 8])
         )
@@ -101,7 +101,7 @@ def agree(got: Tensor, want: Tensor, parts: Tensor, terms: int, about: object, a
         return
     kind = torch.finfo(got.dtype)
     rounding, least = kind.eps / 2, kind.smallest_normal * kind.eps
-    # roundings of many terms mostly cancel, but not those of equal ones, as in a tensor of strides of 0
+    # rounding errors of many terms mostly cancel, except for equal terms, as with strides of 0
     steps = max(4 * terms**0.5, terms / 4) + 16
     between = want.abs() + parts / max(terms, 1) ** 0.5
     bound = SUMS[got.dtype] * steps * parts + (2 + adds) * rounding * between + 16 * least
@@ -296,7 +296,7 @@ def test_attention(data: Any) -> None:
         shape = shape[draw(st.integers(0, 2)) :]
         if draw(st.booleans()):
             mask = Operand(draw, shape, torch.float32).wide > -0.5
-            mask[..., 0] = True  # somebody takes part in each row
+            mask[..., 0] = True  # at least one element of each row is not masked
         else:
             bias = Operand(draw, shape, dtype)
             wide_bias = bias.wide.clone().requires_grad_()
@@ -320,7 +320,7 @@ def test_attention(data: Any) -> None:
         leaves.append(of_bias)
         wants.append(wide_bias)
     for one, other, name in zip(leaves, wants, ["q", "k", "v", "bias"], strict=False):
-        # what rounding leaves of each term is a step of a random walk over the rows that are summed
+        # the rounding errors of terms add up as a random walk over the summed rows
         walk = (max(1, want.numel() // values * depth // other.numel())) ** 0.5
         bound = 2 * OF_ATTENTION[dtype] * max(float(other.grad.abs().max()), walk * largest / 2, 1)
         error = float((one.grad.cpu().double() - other.grad).abs().max())

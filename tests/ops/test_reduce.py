@@ -15,7 +15,7 @@ FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 INTEGERS = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 COMPLEX = [torch.complex64, torch.complex128]
 
-# One of each launch: short and long rows, columns, points, several reduced dimensions, chunks and partials.
+# One shape for each launch: short and long rows, columns, scalars, several reduced dimensions, chunks and partials.
 SHAPES = [(), (1,), (7,), (1000,), (70, 64), (64, 300), (300, 17), (3, 70001), (20011, 3), (4, 100, 33)]
 FEW_SHAPES = [(), (64, 300), (4, 20, 33)]  # for dtypes whose launches are those of float32
 EPSILON = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 1e-6, torch.float64: 1e-14}
@@ -273,7 +273,7 @@ def test_sum_is_repeatable_and_exact_over_many_elements() -> None:
     assert abs(y.view(-1, 4).sum(0).cpu().double() / x.view(-1, 4).double().sum(0) - 1).max() < 1e-6
 
 
-# All to one, short and long rows, columns (wide, narrow, long), points, two reduced dimensions.
+# Full reduction, short and long rows, columns (wide, narrow, long), scalars, two reduced dimensions.
 SUMS = [
     ((10_000,), 0),
     ((300_000,), 0),
@@ -345,7 +345,7 @@ def test_variance_far_from_zero(shape: tuple[int, ...], dims: int | tuple[int, .
 def test_variance_far_from_zero_in_the_dtype_itself(shape: tuple[int, ...], dims: int) -> None:
     """float64 always computes moments relative to an element, as float32 does on GPUs."""
     x = 1e8 + torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    wanted = (x - 1e8).var(dims)  # exact differences
+    wanted = (x - 1e8).var(dims)  # the differences are exact
     torch.testing.assert_close(x.to("xpu").var(dims).cpu(), wanted, rtol=1e-13, atol=0)
     torch.testing.assert_close(x.to("xpu").std(dims).cpu(), wanted.sqrt(), rtol=1e-13, atol=0)
 

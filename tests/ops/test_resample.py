@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 # The positions between two points are float32 for all dtypes but float64.
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-5, torch.float64: 1e-12}
-# Do libxpu's own kernels filter? On host devices PyTorch's may, which are faster.
+# Whether libxpu's own kernels run; on host devices PyTorch's faster ones may run instead.
 NATIVE = os.environ.get("OPENXPU_HOST_PROVIDER") == "0"
 SHAPES = {1: (2, 3, 13), 2: (2, 3, 11, 14), 3: (1, 2, 5, 6, 7)}
 
@@ -31,7 +31,7 @@ def compare(
     grad = torch.randn(expected.shape).to(dtype)
     actual.backward(grad.to("xpu"))
     expected.backward(grad.double())
-    # A point gathers up to some tens of gradients; halves of them are rounded once, at the end.
+    # A point sums up to some tens of gradients; half types are rounded once, at the end.
     torch.testing.assert_close(mine.grad.cpu().double(), reference.grad, rtol=4 * limit, atol=4 * limit)
 
 
@@ -92,7 +92,7 @@ def test_pads(dims: int, mode: str) -> None:
     compare(lambda x: F.pad(x, pads, mode=mode), SHAPES[dims], torch.float32)
     x = torch.randn(SHAPES[dims])
     assert torch.equal(F.pad(x.to("xpu"), pads, mode=mode).cpu(), F.pad(x, pads, mode=mode))
-    # Without a batch, of a view, and with a side cut off.
+    # Without a batch dimension, of a view, and with negative padding.
     assert torch.equal(F.pad(x[0].to("xpu"), pads, mode=mode).cpu(), F.pad(x[0], pads, mode=mode))
     y = x.to("xpu").transpose(0, 1)
     assert torch.equal(F.pad(y, pads, mode=mode).cpu(), F.pad(x.transpose(0, 1), pads, mode=mode))
@@ -106,7 +106,7 @@ def test_pad_dtypes(mode: str, dtype: torch.dtype) -> None:
     compare(lambda x: F.pad(x, (3, 1, 2, 4), mode=mode), SHAPES[2], dtype)
 
 
-# More, fewer, the same and few output positions; those of one dimension alone.
+# More, fewer, the same number of and few output positions; changes in only one dimension.
 SIZES = ((30, 41), (5, 7), (11, 14), (1, 1), (13, 3), (11, 5), (4, 14))
 FILTERS = ["bilinear", "bicubic", *(["lanczos"] if hasattr(torch.ops.aten, "_upsample_lanczos2d_aa") else [])]
 LAYOUTS = (torch.contiguous_format, torch.channels_last)
@@ -210,7 +210,7 @@ def test_errors_are_pytorchs() -> None:
     ("shape", "height"), [((1, 3, 4, 2), 8), ((1, 1, 6, 5), 12), ((2, 2, 9, 3), 4), ((2, 3, 5, 7), 1)]
 )
 def test_filters_to_one_column(shape: tuple[int, ...], height: int, mode: str) -> None:
-    # PyTorch 2.13's own, on the CPU, gives other numbers than for the turned image, whose one row it has right
+    # PyTorch 2.13's CPU kernel is wrong here, but right for the transposed image, which has one row
     torch.manual_seed(0)
     x = torch.randn(shape)
     actual = F.interpolate(x.to("xpu"), size=(height, 1), mode=mode, antialias=True)

@@ -78,7 +78,7 @@ def compare(
     for got, want in zip(results[0][0], results[1][0], strict=True):
         close(got, want, dtype)
     if dtype.itemsize == 2 and getattr(model, "nonlinearity", "") == "relu":
-        return  # a unit near 0 has its gradient or not, by a rounding
+        return  # near 0, rounding decides whether relu passes a gradient
     for got, want in zip(results[0][1], results[1][1], strict=True):
         close(got, want, dtype)
 

@@ -86,9 +86,9 @@ def test_dirichlet(dtype: torch.dtype) -> None:
             cases += [
                 (mean + q * deviation, a, a + b)
                 for q in (-2, -0.6, 0, 0.6, 3)
-                if 0.03 < mean + q * deviation < 0.97  # beyond, the series takes long
+                if 0.03 < mean + q * deviation < 0.97  # outside, the reference's series converges slowly
             ]
-    if dtype == torch.float32:  # total - a is to be what it was
+    if dtype == torch.float32:  # total - a must not be changed by rounding total
         cases = [(x, a, float(torch.tensor(total))) for x, a, total in cases if total / a < 1e4]
     compare(aten._dirichlet_grad, dirichlet_reference, cases, dtype)
 

@@ -92,7 +92,7 @@ def test_logcumsumexp_of_complex_numbers(dtype: torch.dtype) -> None:
             for dim in range(max(1, cpu.dim())):
                 ours, sums = cpu.to("xpu", dtype).logcumsumexp(dim).cpu(), cpu.exp().cumsum(dim)
                 assert ours.dtype == dtype and ours.shape == cpu.shape
-                # where the sum is near 0 its logarithm is not determined
+                # where the sum is near 0, its logarithm is inaccurate
                 sure = sums.abs() > 0.05 * cpu.abs().exp().cumsum(dim).sqrt()
                 torch.testing.assert_close(ours.to(x.dtype).exp()[sure], sums[sure], rtol=1e-3, atol=1e-3)
                 if cpu.shape[dim : dim + 1].numel() < 10:

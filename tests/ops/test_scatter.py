@@ -98,7 +98,7 @@ def test_index_add(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("count", [200, 450], ids=["few", "many"])
 def test_rows(dtype: torch.dtype, columns: int, count: int) -> None:
     """Rows shared by lanes, in whole and partial blocks; some destinations are repeated, others unused."""
-    x, v = (torch.randint(5, (n, columns)).to(dtype) for n in (150, count))  # whose sums are exact
+    x, v = (torch.randint(5, (n, columns)).to(dtype) for n in (150, count))  # small integers: sums are exact
     i = torch.randint(140, (count,))
     same(lambda x, i, v: x.index_add_(0, i, v), x, i, v)
     same(lambda x, i, v: x.index_add_(0, i.int(), v), x[:, 1:], i, v[:, :-1])
@@ -174,7 +174,7 @@ except IndexError:
 """
 
 
-# Without being asked: sums of halves that are rounded once, and where few meet in a place.
+# By default: half-type sums are rounded once, and also where few elements share a destination.
 UNASKED = """
 import torch
 
@@ -226,7 +226,7 @@ def test_extremes_of_the_largest_integers(name: str) -> None:
     assert got.tolist() == [7 if name == "amax" else 5, 2**63 + 9]
 
 
-# Elements, places, columns, sorted: one place, few, some, many, all different, and far more than elements.
+# Elements, destinations, columns, sorted: one destination, few, some, many, all different, more than elements.
 SHAPES = [
     (40_000, 1, 1, False),
     (40_000, 100, 1, False),
@@ -341,7 +341,7 @@ def test_halves_go_on_growing(dtype: torch.dtype) -> None:
     leaf = torch.zeros(2, dtype=dtype, device="xpu", requires_grad=True)
     leaf[i].backward(v)
     assert leaf.grad is not None and leaf.grad[0].item() == 2048
-    many = torch.zeros(100_000, dtype=dtype, device="xpu")  # more places than are worth widening
+    many = torch.zeros(100_000, dtype=dtype, device="xpu")  # too many destinations for a wide accumulator
     assert many.index_add(0, i + 7, v)[7].item() == 2048
     untouched = torch.tensor([-0.0, float("nan"), 3.0], dtype=dtype, device="xpu")
     assert torch.equal(

@@ -26,7 +26,7 @@ SHAPES = [
     ((5, 0), 1),
     ((), 0),
 ]
-# tiles with lanes to spare, in part outside; few and long columns; long rows in chunks
+# tiles with idle lanes, partly outside; few and long columns; long rows in chunks
 MORE_SHAPES = [((2, 40, 33), 1), ((1, 1500, 70), 1), ((1, 900, 40), 1), ((40000, 2), 0), ((2, 60000), 1)]
 
 
@@ -106,7 +106,7 @@ def test_extreme_values(length: int, dim: int) -> None:
         torch.testing.assert_close(
             actual if dim == 1 else actual.t(), expected, rtol=2e-6, atol=1e-30, equal_nan=True
         )
-    # NaN and infinities beside nothing but -inf
+    # NaN and infinities in rows of -inf
     x = torch.full((4, length), -torch.inf)
     x[0, 7], x[1, 7], x[2, 7] = torch.nan, torch.inf, 1.0
     actual = torch.softmax(x.t().contiguous().to("xpu"), 0).t().cpu()

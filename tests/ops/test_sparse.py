@@ -211,7 +211,7 @@ def test_printed_and_saved() -> None:
 def test_loaded_from_either_format(
     zipped: bool, coalesced: bool, dense: int, count: int, dtype: torch.dtype
 ) -> None:
-    # Tensors of the old format get their numbers after they have been made.
+    # Tensors of the old format are filled after creation.
     indices = torch.arange(count).repeat(2, 1)
     values = torch.ones(count, *[2] * dense).to(dtype)
     x = torch.sparse_coo_tensor(indices, values, (6, 7, *[2] * dense))._coalesced_(coalesced)
@@ -276,7 +276,7 @@ def test_arithmetic(dtype: torch.dtype, size: tuple[int, ...], count: int, dense
     for left, right in itertools.product([False, True], repeat=2):
         x, y = (sparse(dtype, size, count, dense, c) for c in (left, right))
         few = sparse(dtype, size, min(count, 2), dense)
-        if dtype not in (torch.float16, torch.bfloat16):  # CPU's are neither
+        if dtype not in (torch.float16, torch.bfloat16):  # the CPU has neither for half types
             same(lambda x, y: x + y, x, y)
             same(lambda x, y: x - y, x, y)
             same(lambda x, y: torch.add(x, y, alpha=3), x, y)
@@ -373,7 +373,7 @@ def test_shapes(dtype: torch.dtype, coalesced: bool) -> None:
     for dim in range(-3, 3):
         index = torch.tensor(
             [2, 0, 2, -1 if dim in (0, 1, -3, -2) else 1, 1]
-        )  # CPU's doesn't wrap dense ones
+        )  # the CPU does not wrap dense ones
         same(lambda x, i, dim=dim: x.index_select(dim, i), x, index)
         same(lambda x, i, dim=dim: x.index_select(dim, i), x, index[:0])
     with pytest.raises(IndexError, match="out of range"):
@@ -403,7 +403,7 @@ def test_matrix_products(dtype: torch.dtype, m: int, k: int, n: int, count: int)
         same(double(lambda x, d, b: torch.addmm(b, x, d, beta=2, alpha=3)), x, dense, bias)
         same(double(lambda x, d, b: torch.sparse.addmm(b[:1], x, d, beta=2, alpha=3)), x, dense, bias)
         same(double(lambda x, d, b: b.clone().addmm_(x, d)), x, dense, bias)
-        if count and dtype.is_floating_point:  # with a factor of 0 it isn't looked at
+        if count and dtype.is_floating_point:  # with a factor of 0 it is ignored
             same(double(lambda x, d, b: torch.addmm(b * float("nan"), x, d, beta=0)), x, dense, bias)
         if dtype.is_complex:
             same(lambda x, d: x @ d.conj(), x, dense)
@@ -625,7 +625,7 @@ def test_compressed_reductions(dtype: torch.dtype, dims: tuple[int, ...]) -> Non
     x[0] = x[:, 2] = 0
     x[1, 1] = 1
     for function in (torch._sparse_csr_sum, torch._sparse_csr_prod):
-        if dtype != torch.int8 or dims == (0,):  # the CPU's products of all bytes wrap around
+        if dtype != torch.int8 or dims == (0,):  # on the CPU, int8 products overflow
             got = same(lambda x, f=function: f(x.to_sparse_csr(), dims, True), x)
             want = function(x.to_sparse_csr(), dims, True)
             assert torch.equal(got.crow_indices().cpu(), want.crow_indices())

@@ -23,7 +23,7 @@ def line(low: float, high: float, count: int = 40) -> list[float]:
 
 
 BESSEL_ZEROS = (1, 2, 3, 4, 9, 40)
-# the function: its counterpart, points, the largest error in ulp of float32
+# function: reference, sample points, largest error in ulp of float32
 FUNCTIONS = {
     "bessel_j0": (lambda x: mpmath.besselj(0, x), line(-30, 30) + [1e4, 3e8, 2e30], 3.0),
     "bessel_j1": (lambda x: mpmath.besselj(1, x), line(-30, 30) + [1e-30, 1e4, 3e8], 3.0),

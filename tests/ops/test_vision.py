@@ -116,7 +116,7 @@ def regions(
             for at in itertools.product(range(bins[0]), range(bins[1]))
         ]
         row = torch.stack(parts, 1).view(image.shape[1], *bins)
-        if kind.startswith("ps"):  # a channel for each bin
+        if kind.startswith("ps"):  # one channel per bin
             planes = row.view(-1, bins[0] * bins[1], bins[0] * bins[1])
             row = planes.diagonal(dim1=1, dim2=2).reshape(-1, *bins)
         rows.append(row)
@@ -126,7 +126,7 @@ def regions(
 def some_regions(kind: str, dtype: torch.dtype, bins: tuple[int, int]) -> tuple[Tensor, Tensor]:
     torch.manual_seed(3)
     channels = 2 * bins[0] * bins[1] if kind.startswith("ps") else 3
-    # so that rounding decides no maximum, and no place is on an edge between elements
+    # no ties between maxima, and no coordinate on an edge between elements
     image = torch.randperm(2 * channels * 11 * 9).view(2, channels, 11, 9) / 64
     corners = torch.randint(-64, 320, (6, 2)) / 32 + 1 / 128
     extents = torch.randint(0, 320, (6, 2)) / 32
@@ -184,9 +184,9 @@ def test_regions_that_are_not_there() -> None:
             IndexError, match="image index .* is out of range for a batch of 2|index .* out of bounds"
         ):
             ops.roi_align(image, rois, 1.0, 2, 2, 2, False)
-            torch.xpu.synchronize()  # GPUs tell then
+            torch.xpu.synchronize()  # GPUs report the error here
     assert ops.roi_align(image, image.new_zeros(0, 5), 1.0, 2, 2, 2, False).shape == (0, 3, 2, 2)
-    for corner in (float("inf"), float("nan"), -3e38, 3e38):  # ends, and reads nothing that isn't there
+    for corner in (float("inf"), float("nan"), -3e38, 3e38):  # stops without reading out of bounds
         rois = torch.tensor([[0, -1, corner, 3, 3], [1, 0, 0, corner, 2]], device="xpu")
         ops.roi_align(image, rois, 1.0, 2, 2, 0, False)
         ops.roi_pool(image, rois, 1.0, 2, 2)
@@ -236,7 +236,7 @@ def test_nms(dtype: torch.dtype) -> None:
     for count, threshold in ((0, 0.5), (1, 0.5), (63, 0.3), (64, 0.5), (65, 0.7), (300, 0.1), (700, 0.5)):
         corners = torch.randint(0, 60, (count, 2))
         boxes = torch.cat([corners, corners + torch.randint(0, 30, (count, 2))], 1).to(dtype)
-        scores = torch.randint(0, 50, (count,)).to(dtype)  # many are equal
+        scores = torch.randint(0, 50, (count,)).to(dtype)  # many equal scores
         result = ops.nms(boxes.xpu(), scores.xpu(), threshold)
         assert result.dtype == torch.int64 and result.tolist() == kept(boxes.double(), scores, threshold)
 
@@ -275,7 +275,7 @@ def deformed(
                     part = interpolated(input[n, g * several : (g + 1) * several], y, x, reach=False)
                     parts.append(part if mask is None else part * mask[n, at // 2, oy, ox])
                 taps.append(torch.cat(parts))
-            columns = torch.stack(taps, 1).view(groups, -1)  # a group's channels, by taps
+            columns = torch.stack(taps, 1).view(groups, -1)  # channels of a group times filter taps
             sums = torch.einsum("gk,gfk->gf", columns, weight.view(groups, filters // groups, -1))
             rows.append(sums.flatten() + bias)
         images.append(torch.stack(rows, 1).view(filters, *offset.shape[2:]))
@@ -294,7 +294,7 @@ def test_deformable_convolution(groups: int, offset_groups: int, masked: bool, d
     def numbers(*shape: int) -> Tensor:
         return (torch.randint(-16, 17, shape) / 8).double()
 
-    def moves(*shape: int) -> Tensor:  # which end between elements, where the gradient is continuous
+    def moves(*shape: int) -> Tensor:  # between elements, where the gradient is continuous
         return numbers(*shape) + 1 / 16
 
     given = [
