@@ -203,9 +203,8 @@ def test_gradient_of_a_bias(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     walk = (2 * 4 * 45 * shape[-1] / bias.numel()) ** 0.5
     scale = max(wide.grad.abs().max(), walk)
     assert (leaf.grad.cpu().double() - wide.grad).abs().max() <= 2 * TOLERANCE[dtype] * scale
-    assert (
-        shape[-1] == 1 or wide.grad.abs().max() > 0.1
-    )  # a bias that is constant along a row has a gradient of 0
+    # a bias that is constant along a row has a gradient of 0
+    assert shape[-1] == 1 or wide.grad.abs().max() > 0.1
 
 
 def test_processors_take_math_for_the_gradient_of_a_bias() -> None:

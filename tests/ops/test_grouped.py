@@ -190,10 +190,8 @@ def test_scaled(what: str) -> None:
             torch.tensor(ends, dtype=torch.int32, device="xpu"),
             out_dtype=torch.bfloat16,
         )
-    if IS_INNER and os.environ.get("OPENXPU_MATRIX") in (
-        "ptx",
-        "xmx",
-    ):  # with grouped rows B is read in place
+    # with grouped rows B is read in place
+    if IS_INNER and os.environ.get("OPENXPU_MATRIX") in ("ptx", "xmx"):
         as_read = [event.name for event in profile.events() if " x " in event.name]
         assert len(as_read) == (what == "rows"), as_read
     torch.testing.assert_close(

@@ -122,9 +122,8 @@ def compare(
     assert found.shape == expected.shape
     assert found.dtype == dtype
     is_one = is_one_launch(kind, m, dtype) and not (normed and TIER == "ptx" and dtype == torch.float16)
-    rounded_more = not is_one or (
-        normed and TIER == "ptx"
-    )  # the norm or product is rounded to the dtype in between
+    # the norm or the product is rounded to the dtype in between
+    rounded_more = not is_one or (normed and TIER == "ptx")
     assert noise(found, expected) > enough(dtype) - (8 if rounded_more else 0)
     if is_one:
         assert len(names) == 1, names

@@ -347,9 +347,8 @@ def test_statistics_of_no_elements(dtype: torch.dtype, junk: float) -> None:
     aten = torch.ops.aten
 
     def empty(*shape: int) -> torch.Tensor:
-        del [torch.full((64,), junk, dtype=dtype, device="xpu") for _ in range(4)][
-            :
-        ]  # fill the memory that the next allocation reuses
+        # fill the memory that the next allocation reuses
+        del [torch.full((64,), junk, dtype=dtype, device="xpu") for _ in range(4)][:]
         return torch.empty(shape, dtype=dtype, device="xpu")
 
     results = [

@@ -103,7 +103,7 @@ class Case:
         for out, expected in zip(outs, self.expected, strict=True):
             assert out.shape == expected.shape
             if not self.random:
-                # Other strides may change the order of sums; the faults looked for are much larger than rounding errors.
+                # Other strides may change the order of sums; the faults looked for are far larger than rounding.
                 limit = {} if out.dtype in EXACT else {"rtol": 1e-3, "atol": 1e-3}
                 assert_close(out.cpu(), expected.cpu().to(out.dtype), equal_nan=True, **limit)
 

@@ -40,9 +40,8 @@ def test_bytes_are_those_of_the_formulas(ranks):
 
     def sent(engine, collective):
         sent = scale.cost(scale.plan(engine, collective, ranks, size), ranks, 1e-5, 1e9).sent
-        return sent - (
-            scale.SAYS * (ranks - 1) if engine == "gloo" else 0
-        )  # announcements between each pair of ranks
+        # without the announcements to each other rank
+        return sent - (scale.SAYS * (ranks - 1) if engine == "gloo" else 0)
 
     if scale.plan("gloo", "all_reduce", ranks, size).title == "straight":
         assert sent("gloo", "all_reduce") == size * (ranks - 1)
