@@ -45,7 +45,7 @@ DECLARED(uint_32, transform_u16_m32k16v2)
 #endif
 #define BOTH_CACHES 4
 
-/* A surface's address: of so many columns and rows at a read, and so many such blocks beside each other. */
+/* Creates the address of a surface, for reads of this many columns, rows and adjacent blocks. */
 #define OPEN(s, x, y, ...)                                                                                   \
     __builtin_IB_subgroup_createBlock2DAddressPayload((long)(s)->base, (s)->width - 1, (s)->height - 1,      \
                                                       (s)->pitch - 1, x, y, __VA_ARGS__)

@@ -19,7 +19,7 @@
 #define LOCAL_TILE_B_BYTES (TILE_N * TILE_K * ELEMENT)
 #define STAGE_BYTES (LOCAL_TILE_A_BYTES + LOCAL_TILE_B_BYTES)
 
-/* The vectors of an operand that a work-item brings in at each step: where the next ones begin. */
+/* The vectors of an operand that a work-item copies at each step: the addresses of the next ones. */
 typedef struct operand_a {
     xpu_addr from[VECTORS_PER_ITEM(TILE_M)];
 } operand_a;
@@ -27,9 +27,9 @@ typedef struct operand_b {
     xpu_addr from[VECTORS_PER_ITEM(TILE_N)];
 } operand_b;
 
-/* Begins at `data`, the tile's first element; `pitch` bytes from line to line. Of the tile's rows (columns)
- * the matrix has `rows`: what is beyond is read as the last line or vector, since nobody looks at its sums.
- */
+/* Starts at `data`, the tile's first element, with `pitch` bytes per row. The matrix has `rows` of the tile's
+ * rows (columns). Vectors beyond them repeat the last row or vector: the accumulators that they affect are
+ * not stored. */
 static inline void open_operand(__private xpu_addr *from, xpu_addr data, long pitch, int rows, const int tile,
                                 const bool k_major) {
     const uint vecs = (k_major ? TILE_K : tile) / VECTOR_ELEMENTS;
@@ -40,8 +40,9 @@ static inline void open_operand(__private xpu_addr *from, xpu_addr data, long pi
     }
 }
 
-/* Brings in a tile by whole vectors, and goes `step` bytes on. Nothing here may branch, so that the compiler
- * can put it between the multiplications. A vector that is aligned lies in the page of its first element. */
+/* Copies a tile in whole vectors and advances by `step` bytes. Must not branch, so that the compiler can
+ * place it between the multiplications. An aligned vector is in the same page as its first element, so
+ * reading all of it is safe. */
 static inline void load_local_tile(local_tile to, __private xpu_addr *from, long step, const int tile,
                                    const bool k_major) {
     const uint vecs = (k_major ? TILE_K : tile) / VECTOR_ELEMENTS;
@@ -51,7 +52,8 @@ static inline void load_local_tile(local_tile to, __private xpu_addr *from, long
     }
 }
 
-/* Any tile, in copies of `size` bytes: `depth` of k and `rows` are left, zeros come after. */
+/* Copies a tile in pieces of `size` bytes; `depth` elements of k and `rows` are left, the rest becomes
+ * zero. */
 static inline void load_part(local_tile to, __private xpu_addr *from, long step, int depth, int rows,
                              const int tile, const bool k_major, const int size) {
     const uint vecs = (k_major ? TILE_K : tile) / VECTOR_ELEMENTS;
@@ -65,11 +67,12 @@ static inline void load_part(local_tile to, __private xpu_addr *from, long step,
     }
 }
 
-/* How far apart the rows of a block's neighboring sums lie, and its upper and lower ones (ptx_mma.h). */
+/* Distances in the fragment layout between adjacent accumulator rows of a block, and between its upper and
+ * lower half (ptx_mma.h). */
 #define LEFT_ROWS (MATRIX_IS_INT8 && !A_K_MAJOR ? 2 : 1)
 #define LEFT_HALVES (MATRIX_IS_INT8 && !A_K_MAJOR ? 1 : 8)
 
-/* What a subgroup multiplies at a time. */
+/* The fragments that a subgroup multiplies at a time. */
 typedef struct fragments {
     fragment_a a[FRAGMENTS_M];
     fragment_b b[FRAGMENTS_N];
@@ -109,7 +112,7 @@ static inline void load_fragments(__private fragments *f, local_tile stage, uint
 
 static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N],
                                       __private const fragments *f) {
-    fragments r; /* rounded here and not where they are read, which would wait for them */
+    fragments r; /* round here: rounding on loading would wait for the load */
     UNROLL for (uint i = 0; i < FRAGMENTS_M; i++)
         r.a[i] = ROUNDED(f->a[i], A_FLIP);
     UNROLL for (uint j = 0; j < FRAGMENTS_N; j += 2) {
@@ -121,11 +124,11 @@ static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N]
 }
 
 /* Adds the product over `local_tiles` tiles, a multiple of LOCAL_TILES_PER_ITERATION, to `sum`. LOAD(stage,
- * step, part) brings in both operands' next tile, number `step`, in LOADS parts, the first of which starts
- * all copies: between the multiplications, where others than the last have as many of them for company.
- * Beyond the last tile what it brings isn't looked at. `stages` has STAGES * STAGE_BYTES. While a step's
- * fragments are multiplied the next one's are read, from the next tile where this one ends; they take turns
- * in two sets of registers. At the end no copy is under way. */
+ * step, part) copies the next tile of both operands, number `step`, in LOADS parts, of which the first starts
+ * all copies. The parts are placed between the multiplications. Tiles loaded beyond the last one are ignored.
+ * `stages` has STAGES STAGE_BYTES. Fragments are double-buffered in registers: while one step's are
+ * multiplied, the next step's are loaded, at the end of a tile from the next tile. On return no copy is in
+ * flight. */
 #define STEPS (TILE_K / UNIT_K)
 #define LOCAL_TILES_PER_ITERATION (STEPS == 1 ? 2 : 1)
 #if QUANTIZED_B
@@ -147,10 +150,10 @@ static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N]
         load_fragments(&f_[0], (stages), 0);                                                                 \
         for (int s_ = 0; s_ < (local_tiles); s_ += LOCAL_TILES_PER_ITERATION) {                              \
             UNROLL for (int u_ = 0; u_ < LOCAL_TILES_PER_ITERATION * STEPS; u_++) {                          \
-                if (u_ % STEPS < LOADS) /* the tile before this one has been read */                         \
+                if (u_ % STEPS < LOADS) /* all fragments of the previous tile have been loaded */            \
                     LOAD((stages) + next_, s_ + u_ / STEPS + STAGES - 1, u_ % STEPS);                        \
                 if (u_ % STEPS == 0) commit_copies();                                                        \
-                if (u_ % STEPS == STEPS - 1) { /* the next tile has to be here */                            \
+                if (u_ % STEPS == STEPS - 1) { /* the next tile must have arrived */                         \
                     next_ = next_ == (STAGES - 1) * STAGE_BYTES ? 0 : next_ + STAGE_BYTES;                   \
                     WAIT_FOR_COPIES(STAGES - 2);                                                             \
                     barrier(CLK_LOCAL_MEM_FENCE);                                                            \
@@ -164,7 +167,7 @@ static inline void multiply_fragments(__private fragment_sum (*sum)[FRAGMENTS_N]
         barrier(CLK_LOCAL_MEM_FENCE);                                                                        \
     } while (0)
 
-/* The same for one tile that LOAD(stage, step) brings in, without looking ahead. */
+/* The same for one tile that LOAD(stage, step) copies, without prefetching. */
 #define MATRIX_PRODUCT_OF_TILE(sum, stages, step, LOAD)                                                      \
     do {                                                                                                     \
         UNROLL for (int u_ = 0; u_ < LOADS; u_++)                                                            \

@@ -18,7 +18,7 @@
 #define SUMS_M (TILE_M / SUBGROUPS_M / 4)
 #define SUMS_N (TILE_N / SUBGROUPS_N / 8)
 #ifdef MATRIX_DOT
-#define K_EACH 4 /* of k in a number */
+#define K_EACH 4 /* elements of k in one value */
 #define MULTIPLY_ADD(sum, a, b) ((sum) + dot4(a, b))
 #else
 #define K_EACH 1
@@ -27,11 +27,11 @@
 #define ELEMENT ((int)sizeof(STORED(ELEMENT_T)))
 #define VECTOR_ELEMENTS 4 /* a quad */
 #ifdef XPU_BUILT_FOR_CPU
-#define UNROLL _Pragma("nounroll") /* or its compiler takes minutes */
+#define UNROLL _Pragma("nounroll") /* otherwise the compiler takes minutes */
 #else
 #define UNROLL _Pragma("unroll")
 #endif
-#ifdef LANES /* of a subgroup */
+#ifdef LANES /* work-items of a subgroup */
 #define MATRIX_KERNEL __attribute__((intel_reqd_sub_group_size(LANES))) __kernel
 #else
 #define MATRIX_KERNEL __kernel
@@ -68,13 +68,14 @@ static inline run read_run(__local const element_t *from) {
     return r;
 }
 
-/* Rows of k in a tile keep their vectors aligned; four more numbers spread a column over the banks. */
+/* Rows of k in a tile keep their vectors aligned; the padding of four elements spreads a column over the
+ * banks. */
 #define PITCH_A (TILE_M + 4)
 #define PITCH_B (TILE_N + 4)
 #define STAGE (TILE_K * (PITCH_A + PITCH_B))
 #define LOCAL_TILE_ALIGNED __attribute__((aligned(128)))
 
-/* The quads of an operand that a work-item brings in at each step: bytes from the tile's first element. */
+/* The quads of an operand that a work-item loads at each step: byte offsets from the tile's first element. */
 typedef struct operand_a {
     uint at[VECTORS_PER_ITEM(TILE_M)];
     quad next[VECTORS_PER_ITEM(TILE_M)];
@@ -84,7 +85,7 @@ typedef struct operand_b {
     quad next[VECTORS_PER_ITEM(TILE_N)];
 } operand_b;
 
-/* Quad number i of a work-item: its first number's place along m (n), and along k. */
+/* Quad i of a work-item: position of its first element along m (n) and along k. */
 static inline int quad_x(int i, const int tile, const bool k_major) {
     return (int)(k_major ? COPY_ROW(i, TILE_K / 4) : COPY_COLUMN(i, tile / 4) * 4);
 }
@@ -92,8 +93,8 @@ static inline int quad_k(int i, const int tile, const bool k_major) {
     return (int)(k_major ? COPY_COLUMN(i, TILE_K / 4) * 4 : COPY_ROW(i, tile / 4));
 }
 
-/* Of the tile's rows (columns) the matrix has `left`: what is beyond is read as the last line or quad, since
- * nobody looks at its sums. `pitch` bytes from line to line. */
+/* The matrix has `left` of the tile's rows (columns). Quads beyond them repeat the last row or quad: the
+ * accumulators that they affect are not stored. `pitch`: bytes per row. */
 static inline void open_quads(__private uint *at, uint pitch, int left, const int tile, const bool k_major) {
     UNROLL for (int i = 0; i < VECTORS_PER_ITEM(tile); i++) {
         const int x = min(quad_x(i, tile, k_major), k_major ? left - 1 : (left - 1) / 4 * 4);
@@ -102,8 +103,8 @@ static inline void open_quads(__private uint *at, uint pitch, int left, const in
     }
 }
 
-/* Reads a tile's quads. A part of one that is aligned lies in the page of its first element; of others, and
- * of parts, only those are read that the matrix has. */
+/* Loads a tile's quads. An aligned part of a quad is in the same page as its first element and is read whole;
+ * of others only the elements inside the matrix are read. */
 static inline void prefetch_quads(__private quad *next, xpu_addr from, __private const uint *at, int left,
                                   const int tile, const bool k_major, const bool aligned) {
     UNROLL for (int i = 0; i < VECTORS_PER_ITEM(tile); i++) {
@@ -118,7 +119,7 @@ static inline void prefetch_quads(__private quad *next, xpu_addr from, __private
     }
 }
 
-/* The same for the last tile, with `depth` of k: zeros come after. */
+/* The same for the last tile: `depth` elements of k are left, the rest is zero. */
 static inline void prefetch_remainder(__private quad *next, xpu_addr from, uint pitch, int depth, int left,
                                       const int tile, const bool k_major) {
     UNROLL for (int i = 0; i < VECTORS_PER_ITEM(tile); i++) UNROLL
@@ -162,7 +163,7 @@ static inline void store_quads(__local element_t *local_tile, __private const qu
     }
 }
 
-/* Changes bits of what was read: of bytes. */
+/* Flips bits of the loaded bytes. */
 #if defined(MATRIX_DOT) || defined(INT8_AS_SUM_T)
 static inline void flip_quads(__private quad *next, const int tile, const uint flip) {
     UNROLL for (int i = 0; i < VECTORS_PER_ITEM(tile); i++) UNROLL
@@ -179,7 +180,7 @@ static inline void flip_quads(__private quad *next, const int tile, const uint f
 #define FLIP_QUADS(next, tile, flip)
 #endif
 
-/* Where a work-item's sums begin in the tile. */
+/* First row and column of a work-item's accumulators in the tile. */
 static inline int first_row(void) {
     const int lane = (int)get_local_id(0) % MATRIX_SUBGROUP_SIZE,
               subgroup = (int)get_local_id(0) / MATRIX_SUBGROUP_SIZE;
@@ -191,7 +192,7 @@ static inline int first_column(void) {
     return subgroup / SUBGROUPS_M * (8 * SUMS_N) + (lane >> 1 & 7) * 4;
 }
 
-/* What a work-item reads of a tile's row of k. */
+/* The values that a work-item reads of one row of k. */
 typedef struct runs {
     run x[SUMS_M / 4], y[SUMS_N / 4];
 } runs;
@@ -203,8 +204,8 @@ static inline void read_runs(__private runs *r, __local const element_t *a, __lo
         r->y[j] = read_run(b + k * PITCH_B + j * 32);
 }
 
-/* Adds the product of the tiles of a stage. NVIDIA's compiler reads the next row of k while this one is
- * multiplied; Intel's would read many, and run out of registers. */
+/* Adds the product of a stage's tiles. NVIDIA's compiler loads the next row of k while this one is
+ * multiplied; Intel's would load many rows and run out of registers. */
 static inline void multiply_local_tile(__private acc_t (*sum)[SUMS_N], __local const element_t *stage) {
     __local const element_t *const a = stage + first_row();
     __local const element_t *const b = stage + TILE_K * PITCH_A + first_column();

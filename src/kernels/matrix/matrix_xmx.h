@@ -20,20 +20,21 @@
 #define UNROLL __attribute__((opencl_unroll_hint))
 #endif
 
-/* Reads have offsets of their own; not on PVC, and not with -DNO_BLOCK_OFFSETS, for tests. */
+/* Reads can have immediate offsets; not on PVC, and not with -DNO_BLOCK_OFFSETS (for tests). */
 #if (defined(XPU_HAS_BLOCK_OFFSETS) || defined(MATRIX_EMULATED)) && !defined(NO_BLOCK_OFFSETS)
 #define HAS_OFFSETS 1
 #else
 #define HAS_OFFSETS 0
 #endif
-/* The compiler moves no instruction across; there is none for it. */
+/* A scheduling barrier for the compiler, without any instruction. */
 #define NO_REORDER sub_group_barrier(0)
 
 #define MATRIX_SUBGROUP_SIZE 16
 #define ELEMENT ((int)sizeof(STORED(MATRIX_T)))
 #define STEP_K (64 / ELEMENT)
-/* A multiplication; its left block: a word, or half a dword, of each of 8 rows, or two rows of fp32 side by
- * side; its sums. The right block is 8 dwords along k of a column, of whatever numbers. */
+/* One multiplication. Left block: a word (or half a dword) of each of 8 rows, or two fp32 rows side by
+ * side. Right block: 8 dwords along k of a column, whatever the element type. The last argument is the
+ * accumulator. */
 #define MULTIPLY_bf16 intel_sub_group_bf16_bf16_matrix_mad_k16
 #define MULTIPLY_f16 intel_sub_group_f16_f16_matrix_mad_k16
 #define MULTIPLY_i8 MULTIPLY_BYTES
@@ -60,13 +61,13 @@
 #define BYTES_f32 0
 #define MATRIX_IS_INT8 XPU_CAT(BYTES_, MATRIX_T)
 
-/* Teams share what they make of B's bits (gemm_xmx_dequant.h). */
+/* Subgroups share the dequantized elements of B (gemm_xmx_dequant.h). */
 #define SHARED_B (QUANTIZED_B && SUBGROUPS_M * SUBGROUPS_N >= 32)
 #ifdef TILE_M
 #define THREADS (SUBGROUPS_M * SUBGROUPS_N * MATRIX_SUBGROUP_SIZE)
-/* A right operand along k comes by reads that turn 16 columns each, a left one of halves or bytes by reads of
- * 32 rows: there the subgroups of a square tile have fewer columns and more rows. Where the right one's
- * numbers are made of fewer bits, a subgroup has as few columns as it can. */
+/* A K-major right operand is read by transposed reads of 16 columns, an M-major left operand of half
+ * precision or bytes by reads of 32 rows: there the subgroups of a square tile have fewer columns and more
+ * rows. If the right operand is dequantized, a subgroup has as few columns as possible. */
 #if SHARED_B
 #define SUBGROUPS_ALONG_N (TILE_N / (HAS_OFFSETS ? 32 : 16))
 #define SUBGROUPS_ALONG_M (SUBGROUPS_M * SUBGROUPS_N / SUBGROUPS_ALONG_N)
@@ -84,14 +85,14 @@
 #define SUMS_N (TILE_N / SUBGROUPS_ALONG_N / 16)
 #endif
 
-/* An operand in memory: lines of `width` bytes, `height` of them, `pitch` bytes apart. */
+/* An operand in memory: `height` rows of `width` bytes, `pitch` bytes apart. */
 typedef struct surface {
     __global void *base;
     int width, height, pitch;
 } surface;
 
-/* Rows of halves that lie across k come by pairs, from a turned read that has them in dwords, a register
- * each: two movements a pair put them behind each other. */
+/* An M-major half-precision operand is loaded by a transposed read of dwords, so that a register has pairs of
+ * rows: two moves per pair separate them. */
 static inline void transpose_pairs(__private short8 *to, __private const uint *pairs, int blocks) {
     for (int i = 0; i < blocks; i++) {
         const short2 a = as_short2(pairs[i * 4]), b = as_short2(pairs[i * 4 + 1]),
@@ -99,7 +100,7 @@ static inline void transpose_pairs(__private short8 *to, __private const uint *p
         to[i] = (short8)(a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y);
     }
 }
-/* Half a step, 16 of k, of such rows. */
+/* Half a step, 16 elements of k, of such rows. */
 static inline void read_a_across(__private short8 *to, const surface *s, int m0, int k) {
     for (int first = 0; first < SUMS_M; first += 2) {
         uint pairs[8];
@@ -109,8 +110,8 @@ static inline void read_a_across(__private short8 *to, const surface *s, int m0,
     }
 }
 
-/* Half a step of two blocks of 16 columns from n on, beside each other, in dwords of neighbors in k; of
- * halves along the columns. */
+/* Half a step of two adjacent blocks of 16 columns from n on, as dwords of elements adjacent in k; of half-
+ * precision rows along n. */
 static inline void read_b_half(__private int8 *to, const surface *s, int n, int k) {
     union {
         uint dwords[16];
@@ -120,7 +121,7 @@ static inline void read_b_half(__private int8 *to, const surface *s, int n, int 
                                                          b.dwords);
     to[0] = b.blocks[0], to[1] = b.blocks[1];
 }
-/* A step of them, or of bytes: [block][half] */
+/* A step of them, or of bytes: [block][half]. */
 static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n, int k) {
 #if MATRIX_IS_INT8
     union {
@@ -144,14 +145,14 @@ static inline void read_b_twice(__private int8 (*to)[2], const surface *s, int n
 #endif
 }
 
-/* Sums, rounded: rows of a left operand as they lie. */
+/* Accumulators rounded to half precision, in the layout of left blocks. */
 #define ROUND_bf16(v) as_short8(intel_convert_bfloat168_as_ushort8(v))
 #define ROUND_f16(v) as_short8(narrow8_f16(v))
 #define ROUND_BLOCK XPU_CAT(ROUND_, MATRIX_T)
 
 #ifdef TILE_M
-/* Where a right block's halves are two reads, each half of the multiplications takes some of both: there are
- * fewer waits then. */
+/* If the halves of a right block are two reads, each half of the multiplications uses some of both: this
+ * needs fewer waits. */
 #ifndef ALTERNATE_HALVES
 #define ALTERNATE_HALVES (HAS_OFFSETS && (MATRIX_IS_INT8 || (B_K_MAJOR && !MATRIX_IS_FP32)))
 #endif

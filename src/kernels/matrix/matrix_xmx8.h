@@ -17,9 +17,9 @@
 #define SUMS_N (TILE_N / SUBGROUPS_N / 8)
 #define STAGE ((TILE_M + TILE_N) * LINE)
 
-/* What a work-item brings in of an operand at each step, in vectors of half a line: bytes from the tile's
- * first one. Of the last ones a tile may have fewer than there are work-items: whole subgroups then read its
- * last line once more, which they don't keep. */
+/* The vectors (half rows) that a work-item loads of an operand at each step: byte offsets from the tile's
+ * first. In the last round there may be more work-items than vectors: whole subgroups then load the tile's
+ * last row again and do not store it. */
 #define PIECES(tile) (((tile) * 2 + THREADS - 1) / THREADS)
 #define IS_KEPT(i, tile) (((i) + 1) * THREADS <= (tile) * 2 || get_local_id(0) + (i) * THREADS < (tile) * 2)
 typedef struct operand_a {
@@ -31,8 +31,8 @@ typedef struct operand_b {
     uint8 next[PIECES(TILE_N)];
 } operand_b;
 
-/* Number i of a work-item: the line, and which half of it. Neighboring work-items have a row of A together;
- * of B a subgroup has eight columns, which are contiguous in a square. */
+/* Vector i of a work-item: its row, and which half of the row. For A, adjacent work-items share a row; for B,
+ * a subgroup has eight columns, which are contiguous in a block. */
 static inline uint vector_row(uint i, const bool is_left) {
     const uint e = (uint)get_local_id(0) + i * THREADS;
     return is_left ? e / 2 : e / 16 * 8 + e % 8;
@@ -42,16 +42,16 @@ static inline uint vector_half(uint i, const bool is_left) {
     return is_left ? e % 2 : e / 8 % 2;
 }
 
-/* Of the tile's lines the matrix has `left`: what is beyond is read as the last one, since nobody looks at
- * its sums. `pitch` bytes from line to line. */
+/* The matrix has `left` of the tile's rows. Vectors beyond them repeat the last row: the accumulators that
+ * they affect are not stored. `pitch`: bytes per row. */
 static inline void open_vectors(__private uint *at, uint pitch, int left, const int tile,
                                 const bool is_left) {
     UNROLL for (uint i = 0; i < PIECES(tile); i++)
         at[i] = min(vector_row(i, is_left), (uint)left - 1) * pitch + vector_half(i, is_left) * HALF;
 }
 
-/* Reads a step's vectors, of whose lines `left` bytes are there, with zeros behind them: by 16 bytes, which,
- * aligned, lie in the page of the first. */
+/* Loads a step's vectors of rows with `left` bytes, and zeros beyond. Loads are 16 bytes and aligned, so each
+ * is in one page. */
 static inline void prefetch_vectors(__private uint8 *next, xpu_addr from, __private const uint *at, int left,
                                     const int tile, const bool is_left) {
     if (left >= LINE) {
@@ -84,9 +84,9 @@ static inline void store_right(__local uchar *local_tile, __private const uint8 
     }
 }
 
-/* Of an operand across k, in halves, vectors are 16 numbers of a line; two neighbors along k come in
- * together, numbers 2 i and 2 i + 1 of a work-item. A subgroup has neighbors along k. Where there are
- * work-items enough, IN_EIGHTS, each has 8 numbers of two neighbors, which are a vector together. */
+/* For an M-major half-precision operand a vector is 16 elements of a row. A work-item loads pairs of rows
+ * adjacent in k, its vectors 2 i and 2 i + 1. A subgroup has rows adjacent in k. If there are enough work-
+ * items (IN_EIGHTS), each loads 8 elements of two adjacent rows, which together are one vector. */
 #define IN_EIGHTS(tile) ((tile) * 2 <= THREADS)
 #define VECTORS_ACROSS(tile) (IN_EIGHTS(tile) ? 1 : PIECES(tile) > 2 ? PIECES(tile) : 2)
 #define PAIRS_ACROSS(tile) ((VECTORS_ACROSS(tile) + 1) / 2)
@@ -94,12 +94,12 @@ static inline void store_right(__local uchar *local_tile, __private const uint8 
 static inline uint pair_row(uint i, const int tile) {
     return ((uint)get_local_id(0) % PAIR_STRIDE(tile) + i * PAIR_STRIDE(tile)) * 2;
 }
-/* In eights. */
+/* With IN_EIGHTS. */
 static inline uint pair_column(const int tile) {
     const uint number = (uint)get_local_id(0) / PAIR_STRIDE(tile);
     return IN_EIGHTS(tile) ? number % (tile / 8) : number % (tile / 16) * 2;
 }
-/* Pair number i of a work-item's. */
+/* Pair i of a work-item. */
 static inline void prefetch_pair(__private uint8 *to, uint i, xpu_addr even, xpu_addr odd, const int tile) {
     if (IN_EIGHTS(tile)) {
         to[0] = (uint8)(load_half_vector_in_order(even), load_half_vector_in_order(odd));
@@ -135,7 +135,7 @@ static inline void store_right_transposed(__local uchar *local_tile, __private c
     }
 }
 
-/* Adds a step's product; the squares are those of the subgroup. */
+/* Adds a step's product; the blocks are those of the subgroup. */
 static inline void multiply_dpas_blocks(__private sum_block (*sum)[SUMS_N], const __local uchar *a,
                                         const __local uchar *b) {
     UNROLL for (int h = 0; h < 2; h++) {
@@ -150,7 +150,7 @@ static inline void multiply_dpas_blocks(__private sum_block (*sum)[SUMS_N], cons
     }
 }
 
-/* The same of a tile's squares, A's before B's. */
+/* The same for the blocks of a tile, A's before B's. */
 static inline void multiply_local_tile(__private sum_block (*sum)[SUMS_N], const __local uchar *local_tile) {
     const uint subgroup = (uint)get_local_id(0) / MATRIX_SUBGROUP_SIZE;
     multiply_dpas_blocks(sum, local_tile + subgroup % SUBGROUPS_M * (SUMS_M * 8) * LINE,

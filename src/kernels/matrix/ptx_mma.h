@@ -28,21 +28,21 @@
 #define MATRIX_SUBGROUP_SIZE 32
 #define MATRIX_LANE ((uint)get_local_id(0) % MATRIX_SUBGROUP_SIZE)
 
-/* Of arrays in local memory that are copied to: copies to one that doesn't begin at a row of banks take 2.5
- * times as long. */
+/* Alignment of arrays in local memory that are copied to: copies to an array that does not start at a row of
+ * banks take 2.5 times as long. */
 #define LOCAL_TILE_ALIGNED __attribute__((aligned(128)))
 
 typedef uint4 fragment_a;
 typedef uint2 fragment_b;
 
-/* Where a vector lies in a tile whose rows have `vecs`, in bytes: eight rows of a column of vectors, which
- * are read at once, in eight different columns of banks (local_tile.h). */
+/* Byte offset of a vector in a tile with `vecs` vectors per row, swizzled: eight rows of a column of vectors,
+ * which are loaded at once, are in eight different bank groups (local_tile.h). */
 static inline uint swizzled_offset(uint row, uint vec, const uint vecs) {
     const uint turn = vecs % 8 == 0 ? row & 7 : vecs == 4 ? row >> 1 & 3 : vecs == 2 ? row >> 2 & 1 : 0;
     return (row * LOCAL_TILE_PITCH(vecs) + (vec ^ turn)) * 16;
 }
 
-/* The first `valid` of two bytes, zeros behind them. */
+/* Keeps the first `valid` of two bytes and clears the others. */
 static inline ushort two_bytes(xpu_addr from, int valid) {
     return valid == 2   ? *(__global const ushort *)from
            : valid == 1 ? (ushort) * (__global const uchar *)from
@@ -55,13 +55,13 @@ static inline ushort two_bytes(xpu_addr from, int valid) {
 typedef uint local_tile; /* an address in local memory */
 #define LOCAL_TILE_ADDRESS(pointer) ((uint)(size_t)(pointer))
 
-/* Bits of `v` into a word, changing those it has there: one instruction, which the compiler does not find. */
+/* Inserts bits of `v` into a word: one instruction, which the compiler does not find by itself. */
 static inline uint bits_into(uint v, uint mask, uint word) {
     uint r;
     __asm__("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(r) : "r"(v), "r"(mask), "r"(word));
     return r;
 }
-/* Reads 16 bytes that nobody writes to while the kernel runs. */
+/* Reads 16 bytes that are not written while the kernel runs. */
 static inline uint4 load_vector_nc(xpu_addr from) {
     uint4 r;
     __asm__("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -69,11 +69,11 @@ static inline uint4 load_vector_nc(xpu_addr from) {
             : "l"(from));
     return r;
 }
-/* Copies 16 bytes without waiting. */
+/* Copies 16 bytes asynchronously. */
 static inline void copy_async(local_tile to, xpu_addr from) {
     __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
 }
-/* Copies `size` bytes, of which those from `valid` on become zero. */
+/* Copies `size` bytes; those from `valid` on become zero. */
 static inline void copy_part_async(local_tile to, xpu_addr from, const int size, int valid) {
     if (size == 16) {
         __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid));
@@ -90,8 +90,8 @@ static inline void copy_part_async(local_tile to, xpu_addr from, const int size,
         }
     }
 }
-/* Copies 16 bytes without waiting where they are `there`, else writes `word` four times: no memory is read
- * for those, of which there may be many that would all read the same. */
+/* Copies 16 bytes asynchronously if `there`, else writes `word` four times. This avoids many reads of the
+ * same address for vectors outside the matrix. */
 static inline void copy_or_fill_async(local_tile to, xpu_addr from, uint there, uint word) {
     __asm__ volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t"
                      "@p cp.async.cg.shared.global [%0], [%1], 16;\n\t"
@@ -103,7 +103,7 @@ static inline void store_vector(local_tile to, uint4 v) {
     __asm__ volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z),
                      "r"(v.w));
 }
-/* Waits until no more than the last `open` groups of copies are under way. */
+/* Waits until at most the last `open` groups of copies are in flight. */
 #define WAIT_FOR_COPIES(open) __asm__ volatile("cp.async.wait_group %0;" ::"n"(open) : "memory")
 
 #define LOAD_BLOCKS(name, transposed)                                                                        \
@@ -123,7 +123,7 @@ static inline void multiply_tf32(__private float4 *sum, fragment_a a, fragment_b
             : "+f"(sum->x), "+f"(sum->y), "+f"(sum->z), "+f"(sum->w)
             : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
 }
-/* A number as the units take it. */
+/* Converts a value to the operand format (tf32). */
 static inline uint round_tf32(uint v) {
     uint r;
     __asm__("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(as_float(v)));
@@ -146,19 +146,19 @@ static inline void multiply_i8(__private int4 *sum, fragment_a a, fragment_b b) 
                 : "+f"(sum->x), "+f"(sum->y), "+f"(sum->z), "+f"(sum->w)                                     \
                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));                               \
     }                                                                                                        \
-    /* Two numbers, rounded, as a pair. */                                                                   \
+    /* Rounds two values to a pair. */                                                                       \
     static inline uint round_pair_##t(float low, float high) {                                               \
         uint r;                                                                                              \
         __asm__(round " %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));                                       \
         return r;                                                                                            \
     }                                                                                                        \
-    /* The sums of two pairs, rounded. */                                                                    \
+    /* Adds two pairs, rounded. */                                                                           \
     static inline uint add_pairs_##t(uint v, uint w) {                                                       \
         uint r;                                                                                              \
         __asm__(add " %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(one), "r"(w));                                \
         return r;                                                                                            \
     }                                                                                                        \
-    /* Their products, rounded. */                                                                           \
+    /* Multiplies two pairs, rounded. */                                                                     \
     static inline uint multiply_pairs_##t(uint v, uint w) {                                                  \
         uint r;                                                                                              \
         __asm__(add " %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(w), "r"(0x80008000u));                        \
@@ -177,7 +177,7 @@ typedef ulong local_tile;
 #define LOCAL_TILE_ADDRESS(pointer) ((ulong)(pointer))
 
 static inline uint bits_into(uint v, uint mask, uint word) { return (v & mask) ^ word; }
-/* Where the unit would fault there are bits of NaN. */
+/* Returns NaN where the hardware would fault. */
 static inline uint4 load_vector_nc(xpu_addr from) {
     return from % 16 ? (uint4)(0xffffffffu) : *(__global const uint4 *)from;
 }
@@ -234,7 +234,7 @@ static inline uint round_tf32(uint v) { return isnan(as_float(v)) ? v : v + 0x10
 static inline uint load_word(local_tile at) { return *(__local const uint *)at; }
 static inline void multiply_i8(__private int4 *sum, fragment_a a, fragment_b b) {
     const uint lane = MATRIX_LANE;
-    for (uint k = 0; k < 8; k++) { /* fours along k */
+    for (uint k = 0; k < 8; k++) { /* four elements along k */
         const uint left = lane / 4 * 4 + k % 4, right = lane % 4 * 8 + k % 4;
         const uint x = sub_group_shuffle(k < 4 ? a.x : a.z, left);
         const uint z = sub_group_shuffle(k < 4 ? a.y : a.w, left);
@@ -249,7 +249,7 @@ static inline void multiply_i8(__private int4 *sum, fragment_a a, fragment_b b) 
 #define MULTIPLY_HALF_PRECISION(t)                                                                           \
     static inline void multiply_##t(__private float4 *sum, fragment_a a, fragment_b b) {                     \
         const uint lane = MATRIX_LANE;                                                                       \
-        for (uint k = 0; k < 8; k++) { /* pairs along k */                                                   \
+        for (uint k = 0; k < 8; k++) { /* pairs of elements along k */                                       \
             const uint left = lane / 4 * 4 + k % 4, right = lane % 4 * 8 + k % 4;                            \
             const uint x = sub_group_shuffle(k < 4 ? a.x : a.z, left);                                       \
             const uint z = sub_group_shuffle(k < 4 ? a.y : a.w, left);                                       \
@@ -281,7 +281,7 @@ static inline uint4 rounded_to_tf32(uint4 v) {
     return (uint4)(round_tf32(v.x), round_tf32(v.y), round_tf32(v.z), round_tf32(v.w));
 }
 
-/* Copies a vector in steps of `size` bytes: `valid` bytes of it, zeros behind them. `base`: any address. */
+/* Copies a vector in pieces of `size` bytes: `valid` bytes of it, then zeros. `base`: any alignment. */
 static inline void copy_vector_async(local_tile to, xpu_addr from, xpu_addr base, int valid, const int size) {
     UNROLL for (int j = 0; j < 16; j += size) {
         const int some = clamp(valid - j, 0, size);
@@ -289,21 +289,21 @@ static inline void copy_vector_async(local_tile to, xpu_addr from, xpu_addr base
     }
 }
 
-/* Fragments of operands that lie in tiles with `vecs` in a row: K-major, or with rows of k (transposed).
- * Each lane passes the address of one row of eight elements. `from` is the block's first row or column, a
- * multiple of 16, and `step` counts blocks of 32 bytes along k. */
+/* Loads fragments from tiles with `vecs` vectors per row: K-major, or with rows of k (transposed). Each lane
+ * passes the address of one row of eight elements. `from` is the block's first row or column, a multiple of
+ * 16; `step` counts blocks of 32 bytes along k. */
 static inline fragment_a read_left(local_tile s, uint from, uint step, const uint vecs) {
     const uint lane = MATRIX_LANE;
     return load_blocks(s + swizzled_offset(from + (lane & 15), step * 2 + (lane >> 4), vecs));
 }
-/* Of the right operand: two blocks beside each other, .xy and .zw. */
+/* For the right operand: two adjacent blocks, .xy and .zw. */
 static inline uint4 read_right(local_tile s, uint from, uint step, const uint vecs) {
     const uint lane = MATRIX_LANE;
     return load_blocks(
         s + swizzled_offset(from + (lane & 7) + (lane >> 4) * 8, step * 2 + (lane >> 3 & 1), vecs));
 }
 
-/* … of halves. */
+/* The same for half precision. */
 static inline fragment_a read_left_transposed_f16(local_tile s, uint from, uint step, const uint vecs) {
     const uint lane = MATRIX_LANE;
     return load_blocks_transposed(
@@ -315,7 +315,7 @@ static inline uint4 read_right_transposed_f16(local_tile s, uint from, uint step
         s + swizzled_offset(step * 16 + (lane & 7) + (lane >> 3 & 1) * 8, from / 8 + (lane >> 4), vecs));
 }
 
-/* … of fp32: the number at a row of k and a column of a tile with such rows. */
+/* The same for fp32: loads the element at a row of k and a column. */
 static inline uint word_transposed(local_tile s, uint row, uint column, const uint vecs) {
     return load_word(s + swizzled_offset(row, column / 4, vecs) + column % 4 * 4);
 }
@@ -334,9 +334,9 @@ static inline uint4 read_right_transposed_f32(local_tile s, uint from, uint step
     return read_right_rows(s, row, row + 4, from, vecs);
 }
 
-/* … of int8: 32 of k of 16 columns, a vector: of the even ones first (.xy the first and the last 16 of k),
- * then of the odd ones. Rows are read in such an order that a lane has two numbers of each of four
- * neighbors. */
+/* The same for int8: 32 elements of k for 16 columns: first the even columns (.xy: the first and the last 16
+ * of k), then the odd ones. Rows are read in an order that gives a lane two elements of each of four adjacent
+ * rows. */
 static inline uint4 read_right_transposed_i8(local_tile s, uint from, uint step, const uint vecs) {
     const uint lane = MATRIX_LANE, row = lane & 7;
     const uint k = step * 32 + (row >> 1) * 4 + (row & 1) + (lane >> 3 & 1) * 2 + (lane >> 4) * 16;

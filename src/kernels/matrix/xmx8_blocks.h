@@ -27,7 +27,7 @@
 #define SUMS_i8 int8
 #define sum_block XPU_CAT(SUMS_, MATRIX_T)
 
-#define LINE 64              /* bytes of a line in a step */
+#define LINE 64              /* bytes of a row in a step */
 #define DPAS_BLOCK_BYTES 256 /* bytes */
 #define HALF (LINE / 2)
 typedef uint8 vec __attribute__((aligned(16)));
@@ -39,18 +39,18 @@ static inline void write_dpas_block(__local uchar *to, uint8 columns) {
     intel_sub_group_block_write8((__local uint *)to, columns);
 }
 
-/* What is read instead of what isn't there. */
+/* Read in place of rows outside the matrix. */
 __constant uint zeros[8] __attribute__((aligned(32))) = {0};
 #define ZERO_VECTOR ((xpu_addr)zeros)
 
-/* Nothing that is read so may be looked at later than it stands, or it would be read after the
- * multiplications (volatile), and nothing may have an index that varies, or it would lie in memory. */
+/* volatile: loads must stay before the multiplications that follow them. Indices must be constants, or the
+ * array would be placed in memory instead of registers. */
 static inline uint8 load_vector_in_order(xpu_addr from) { return *(volatile __global const vec *)from; }
 static inline uint4 load_half_vector_in_order(xpu_addr from) {
     return *(volatile __global const uint4 *)from;
 }
 
-/* Of eight numbers in each of two lines, dwords of what is to be neighbors along k. */
+/* Interleaves eight elements of each of two rows into dwords of elements adjacent in k. */
 static inline uint8 to_vnni(uint4 even, uint4 odd) {
     const uint4 low = (even & 0xffff) | odd << 16, high = even >> 16 | (odd & 0xffff0000);
     return (uint8)(low.s0, high.s0, low.s1, high.s1, low.s2, high.s2, low.s3, high.s3);
