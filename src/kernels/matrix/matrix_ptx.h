@@ -32,7 +32,7 @@ typedef float4 fragment_sum;
 typedef float2 sum_pair;
 #endif
 
-/* Another lane's number: of the one whose number differs by the bits of `mask`. */
+/* The value of the lane whose index differs in the bits of `mask`. */
 #ifdef MATRIX_EMULATED
 static inline float lane_across(float v, const uint mask) { return sub_group_shuffle(v, MATRIX_LANE ^ mask); }
 #else
@@ -41,7 +41,8 @@ static inline float lane_across(float v, const uint mask) { return as_float(xpu_
 
 #if MATRIX_IS_FP32
 #define read_left_transposed read_left_transposed_f32
-/* Where k is in the order of sums as a left operand (accumulators_as_left): rows 0, 2, 4, 6, 1, 3, 5, 7. */
+/* Loads with k in the order of accumulators used as a left operand (accumulators_as_left): rows 0, 2, 4, 6,
+ * 1, 3, 5, 7. */
 static inline uint4 read_right_transposed(local_tile s, uint from, uint step, const uint vecs) {
     const uint row = step * UNIT_K + MATRIX_LANE % 4 * 2;
     return read_right_rows(s, row, row + 1, from, vecs);
@@ -60,8 +61,8 @@ static inline uint4 read_right_transposed(local_tile s, uint from, uint step, co
 #define read_right_transposed read_right_transposed_f16
 #endif
 
-/* Operands, ready to be multiplied any number of times, and sums that become a left one: one block of fp32,
- * two side by side otherwise. */
+/* Operands prepared for any number of multiplications, and accumulators converted to a left operand: one fp32
+ * block, otherwise two blocks side by side. */
 #if MATRIX_IS_FP32
 typedef struct split_left {
     uint4 high, low;

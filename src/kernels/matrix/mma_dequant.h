@@ -9,30 +9,30 @@
  * Options: ROWS_SHARE_SCALES=1, several rows share scales and zero points; those of quantized_load.h and
  * matrix.h. */
 
-#define VECTORS_B (TILE_K / VECTOR_ELEMENTS) /* of a row of the tile */
-#define OCTETS VECTORS_PER_ITEM(TILE_N)      /* of a work-item */
+#define VECTORS_B (TILE_K / VECTOR_ELEMENTS) /* per row of the tile */
+#define OCTETS VECTORS_PER_ITEM(TILE_N)      /* per work-item */
 #define AT_MOST(a, b) ((a) < (b) ? (a) : (b))
 #define VEC8_PER_RUN AT_MOST(16 / E_BITS, AT_MOST(OCTETS, VECTORS_B))
 #define ROWS_PER_ITEM (OCTETS / VEC8_PER_RUN)
-#define RUNS (VECTORS_B / VEC8_PER_RUN) /* of a row */
+#define RUNS (VECTORS_B / VEC8_PER_RUN) /* per row */
 #define RUN_LINE(j) ((uint)get_local_id(0) / RUNS + (j) * (THREADS / RUNS))
 #define RUN_VECTOR ((uint)get_local_id(0) % RUNS * VEC8_PER_RUN)
 #define RUN_WORDS (VEC8_PER_RUN * E_BITS / 4)
-#define VEC8_PER_SCALE AT_MOST(GROUP_OCTETS, VEC8_PER_RUN) /* with one scale */
+#define VEC8_PER_SCALE AT_MOST(GROUP_OCTETS, VEC8_PER_RUN) /* that share a scale */
 
-/* What a work-item has of a line. */
+/* A work-item's data of one row. */
 typedef struct line_run {
-    xpu_addr from;      /* the next run */
-    long scales, zeros; /* where those of the line begin */
+    xpu_addr from;      /* address of the next run */
+    long scales, zeros; /* offsets of the row's scales and zero points */
     uint words[RUN_WORDS];
     float scale[VEC8_PER_RUN / VEC8_PER_SCALE], zero[VEC8_PER_RUN / VEC8_PER_SCALE];
 } line_run;
 typedef struct quantized_tile {
-    uint k; /* of the next runs */
+    uint k; /* position of the next runs */
     line_run line[ROWS_PER_ITEM];
 } quantized_tile;
 
-/* From element k of line n on; the matrix has `rows` lines, the last of which stands for those beyond. */
+/* Starts at element k of row n; the matrix has `rows` of the tile's rows. Rows beyond repeat the last one. */
 static inline void open_quantized(__private quantized_tile *o, const quantized_lines *q, long b, long n,
                                   long k, int rows) {
     o->k = (uint)k + RUN_VECTOR * 8;
@@ -45,7 +45,7 @@ static inline void open_quantized(__private quantized_tile *o, const quantized_l
     }
 }
 
-/* Reads the next runs. */
+/* Loads the next runs. */
 static inline void prefetch_quantized(__private quantized_tile *o, const quantized_lines *q) {
     const uint at_once = AT_MOST(ROW_ALIGNMENT / 4, AT_MOST(RUN_WORDS, 4));
     UNROLL for (uint j = 0; j < ROWS_PER_ITEM; j++) {
@@ -71,9 +71,9 @@ static inline void advance_quantized(__private quantized_tile *o, bool on) {
     o->k += on ? TILE_K : 0;
 }
 
-/* Pairs of numbers by instructions for pairs, as rounded as one by one: integers of 4 bits whose scales are
- * of MATRIX_T, or have none, and what is taken from which is no more than 256 (PAIR_64); bytes without a
- * scale in the loop. */
+/* Dequantizes pairs of elements with two-element instructions, with the same rounding as single ones. This
+ * requires 4-bit integers with scales of MATRIX_T or none, and zero points such that at most 256 is
+ * subtracted (PAIR_64); or signed bytes without scale and zero point. */
 #define OWN_SCALE_bf16bf16 1
 #define OWN_SCALE_f16f16 1
 #define SMALL_ZERO_i8 1
@@ -98,7 +98,8 @@ static inline void advance_quantized(__private quantized_tile *o, bool on) {
 #define BYTES_IN_PAIRS 0
 #endif
 
-/* Bytes number i of `low` and `j` of `high` at the bottom of halves, what is above them being anything. */
+/* Byte i of `low` and byte j of `high` in the low bytes of two 16-bit halves; the high bytes are
+ * undefined. */
 static inline uint bytes_in_pair(uint low, const uint i, uint high, const uint j) {
 #ifdef XPU_HAS_INLINE_PTX
     return xpu_bytes(low, high, 0x0400u | j << 8 | i);
@@ -126,8 +127,8 @@ static inline uint4 pieces_of(const quantized_lines *q, octet bits, float scale,
     return v;
 }
 #elif BYTES_IN_PAIRS
-/* bfloat16 has 7 of a byte's bits in the mantissa of 128; the sign is 256 there, or 128, which is taken away.
- */
+/* bfloat16: 7 bits of the byte become the mantissa of 128 + x; the sign bit selects 256 or 128, which is
+ * subtracted. */
 static inline uint pair_of_bytes(uint v) {
 #if IS_HALF
     return add_pairs(bits_into(v, 0x00ff00ffu, 0x64806480u), 0xe480e480u);
@@ -152,7 +153,7 @@ static inline uint4 pieces_of(const quantized_lines *q, octet bits, float scale,
 static inline local_tile vec8_offset(local_tile to, const uint j, const uint i) {
     return to + swizzled_offset(RUN_LINE(j), RUN_VECTOR + i, VECTORS_B);
 }
-/* Writes the numbers of part number `part` of them down. */
+/* Dequantizes part `part` of the runs and stores it to local memory. */
 static inline void store_dequantized(local_tile to, __private const quantized_tile *o,
                                      const quantized_lines *q, const uint part) {
     UNROLL for (uint e = 0; e < OCTETS; e++) {
@@ -165,7 +166,7 @@ static inline void store_dequantized(local_tile to, __private const quantized_ti
     }
 }
 
-/* A step of which `depth` is left, zeros behind it, without looking ahead. */
+/* Loads and stores a step with `depth` elements left, then zeros, without prefetching. */
 static inline void load_dequantized(local_tile to, __private quantized_tile *o, const quantized_lines *q,
                                     int depth) {
     for (uint j = 0; j < ROWS_PER_ITEM; j++)

@@ -22,7 +22,7 @@
         }                                                                                                    \
         for (int s_ = 0; s_ < (local_tiles); s_++) {                                                         \
             FETCH(s_ + 1);                                                                                   \
-            barrier(CLK_LOCAL_MEM_FENCE); /* this tile is there, the one before has been read */             \
+            barrier(CLK_LOCAL_MEM_FENCE); /* this tile is stored, and the previous one has been read */      \
             multiply_local_tile(sum, (stages) + stage);                                                      \
             stage = (s_ + 1) % 2 * STAGE;                                                                    \
             KEEP((stages) + stage);                                                                          \

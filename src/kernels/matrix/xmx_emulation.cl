@@ -22,7 +22,7 @@ READ(matrix_read_us8, ushort8, ushort, 8)
 READ(matrix_read4, uint4, uint, 4)
 READ(matrix_read8, uint8, uint, 8)
 
-/* Number k of a row of the left side, where the subgroup's dwords or words hold the row side by side. */
+/* Element k of a row of the left block, whose dwords or words are distributed over the lanes. */
 ushort OVERLOAD matrix_word(short row, int k) { return (ushort)sub_group_shuffle((ushort)row, k); }
 ushort OVERLOAD matrix_word(ushort row, int k) { return sub_group_shuffle(row, k); }
 ushort OVERLOAD matrix_word(uint row, int k) {
@@ -80,7 +80,7 @@ ushort8 matrix_round_bf16(float8 v) {
 
 float matrix_tf32(float x) { return as_float(as_uint(x) & 0xffffe000u); }
 
-/* Two rows of 8 numbers a dword. */
+/* A register of the left block has two rows of 8 dwords. */
 float8 matrix_tf32_k8(float4 a, float8 b, float8 c) {
     for (int r = 0; r < 8; r++)
         for (int k = 0; k < 8; k++)
@@ -88,7 +88,7 @@ float8 matrix_tf32_k8(float4 a, float8 b, float8 c) {
     return c;
 }
 
-/* Blocks of a matrix; a broken rule gives wrong numbers. (cl_intel_subgroup_2d_block_io) */
+/* 2D block reads; a violated requirement gives wrong values. (cl_intel_subgroup_2d_block_io) */
 bool matrix_rules(__global void *base, int width, int height, int pitch, int x) {
     return ((ulong)base & 63) == 0 && width >= 64 && (width & 3) == 0 && width < 1 << 24 && height >= 1 &&
            height < 1 << 24 && pitch >= width && (pitch & 15) == 0 && (x & 3) == 0;
@@ -132,7 +132,7 @@ TRANSFORM_2D(8, uchar, 32, 1)
 TRANSFORM_2D(8, uchar, 32, 2)
 TRANSFORM_2D(8, uchar, 32, 4)
 
-/* Two rows of 8 dwords beside each other in the lanes. */
+/* A register has two rows of 8 dwords side by side. */
 void matrix_read_2d_8x8(ARGUMENTS, __private uint *to) {
     bool right = matrix_rules(base, width, height, pitch, at.x * 4);
     for (int i = 0; i < 4; i++)
@@ -152,14 +152,13 @@ void matrix_read_2d_16x16(ARGUMENTS, __private uint *to) {
 TRANSPOSE(matrix_transpose, 8)
 TRANSPOSE(matrix_transpose_4, 4)
 
-/* Brings nothing; a broken rule spoils the matrix. */
+/* Has no effect, except that a violated requirement overwrites the matrix. */
 void matrix_prefetch(ARGUMENTS) {
     if (!matrix_rules(base, width, height, pitch, at.x * 2)) *(__global ushort *)base = 0x7e01;
 }
 
-/* The address of blocks, which stays where it is and is changed there. Offsets are of no more than 10 bits;
- * one that is too large, or another shape than the address is of, gives wrong numbers. (Intel's compiler:
- * address payloads) */
+/* Block addresses, which are modified in place. Offsets have at most 10 bits; a larger offset, or a read of
+ * another shape than the address was made for, gives wrong values. (Intel's compiler: address payloads) */
 typedef struct payload {
     __global void *base;
     int width, height, pitch;
