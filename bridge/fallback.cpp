@@ -103,8 +103,8 @@ struct Argument {
 
 class Call {
   public:
-    Call(const c10::OperatorHandle &op, torch::jit::Stack *stack)
-        : op(op), schema(op.schema()), stack(stack) {}
+    Call(const c10::OperatorHandle &called, torch::jit::Stack *values)
+        : op(called), schema(called.schema()), stack(values) {}
 
     void run() {
         const auto count = schema.arguments().size();

@@ -23,9 +23,9 @@ struct GeneratorImpl final : c10::GeneratorImpl {
     c10::intrusive_ptr<State> state;
 
     explicit GeneratorImpl(c10::DeviceIndex device,
-                           c10::intrusive_ptr<State> state = c10::make_intrusive<State>())
+                           c10::intrusive_ptr<State> shared = c10::make_intrusive<State>())
         : c10::GeneratorImpl(c10::Device(c10::kXPU, device), c10::DispatchKeySet(c10::DispatchKey::XPU)),
-          state(std::move(state)) {}
+          state(std::move(shared)) {}
     static c10::DeviceType device_type() { return c10::kXPU; }
 
     void set_current_seed(uint64_t seed) override { check(xpu_generator_set_seed(state->generator, seed)); }

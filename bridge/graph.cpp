@@ -90,12 +90,12 @@ void Graph::dump(const std::string &path) {
         graph,
         [](const xpu_work *work, void *user) {
             static const char *const kinds[] = {"kernel", "copy", "fill", "host"};
-            auto &dump = *static_cast<Dump *>(user);
-            const int i = dump.count++;
-            if (i > 0) dump.file << "n" << i - 1 << " -> n" << i << "\n";
-            dump.file << "n" << i << " [label=\"" << kinds[work->kind] << ": " << work->name;
-            if (work->bytes) dump.file << ", " << work->bytes << " bytes";
-            dump.file << "\"]\n";
+            auto &to = *static_cast<Dump *>(user);
+            const int i = to.count++;
+            if (i > 0) to.file << "n" << i - 1 << " -> n" << i << "\n";
+            to.file << "n" << i << " [label=\"" << kinds[work->kind] << ": " << work->name;
+            if (work->bytes) to.file << ", " << work->bytes << " bytes";
+            to.file << "\"]\n";
         },
         &dump));
     dump.file << "}\n";

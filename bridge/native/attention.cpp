@@ -401,24 +401,22 @@ uint64_t random_number(const Tensor &state, int64_t i) {
 
 // libxpu's arguments for PyTorch's _flash_attention_forward and its backward.
 struct Flash {
-    Flash(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &out,
-          const Tensor &logsumexp, const Tensor &cum_q, const Tensor &cum_k, int64_t max_q, int64_t max_k,
-          double dropout, bool causal, std::optional<double> scale, std::optional<int64_t> left,
-          std::optional<int64_t> right)
-        : query(by_head(query)), key(by_head(key)), value(by_head(value)), out(by_head(out)),
-          logsumexp(logsumexp.dim() == 2 ? logsumexp.unsqueeze(0) : logsumexp),
-          lowered(std::make_unique<Lowered>(this->query, this->key, this->value, Tensor(), this->out,
-                                            this->logsumexp, dropout, causal, scale)) {
+    Flash(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &o, const Tensor &lse,
+          const Tensor &cum_q, const Tensor &cum_k, int64_t max_q, int64_t max_k, double dropout, bool causal,
+          std::optional<double> scale, std::optional<int64_t> left, std::optional<int64_t> right)
+        : query(by_head(q)), key(by_head(k)), value(by_head(v)), out(by_head(o)),
+          logsumexp(lse.dim() == 2 ? lse.unsqueeze(0) : lse),
+          lowered(std::make_unique<Lowered>(query, key, value, Tensor(), out, logsumexp, dropout, causal,
+                                            scale)) {
         auto &args = lowered->args;
         args.left = left.value_or(-1), args.right = right.value_or(-1);
         // The causal mask is aligned bottom right; for equal lengths that makes no difference.
-        args.window =
-            args.left >= 0 || args.right >= 0 || (causal && this->query.size(2) != this->key.size(2));
+        args.window = args.left >= 0 || args.right >= 0 || (causal && query.size(2) != key.size(2));
         if (!cum_q.defined()) return;
         for (const auto &starts : {cum_q, cum_k})
             TORCH_CHECK(starts.defined() && starts.dim() == 1 && starts.scalar_type() == at::kInt &&
                             starts.is_contiguous() && starts.numel() == cum_q.numel() &&
-                            starts.device() == query.device(),
+                            starts.device() == q.device(),
                         "flash attention on xpu: cum_seq_q and cum_seq_k must be contiguous int32 tensors of "
                         "the same length on the query's device");
         args.sequences = cum_q.numel() - 1;

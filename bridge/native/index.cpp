@@ -120,10 +120,10 @@ namespace at::native {
 using namespace openxpu;
 using openxpu::check;
 
-// Needed by make_info and not exported by libtorch: the indexed dimensions of `src` become one group with
+// Needed by make_info and not exported by libtorch: the indexed dimensions of `source` become one group with
 // stride 0, and index tensors are expanded to the same number of dimensions.
-AdvancedIndex::AdvancedIndex(const Tensor &src, TensorList indices_list) {
-    const auto element = src.element_size();
+AdvancedIndex::AdvancedIndex(const Tensor &source, TensorList indices_list) {
+    const auto element = source.element_size();
     int64_t before = 0, after = 0, chosen = 0;
     IntArrayRef replacement;
     for (size_t d = 0; d < indices_list.size(); d++) {
@@ -133,8 +133,8 @@ AdvancedIndex::AdvancedIndex(const Tensor &src, TensorList indices_list) {
         }
         chosen++;
         replacement = indices_list[d].sizes();
-        indexed_sizes.push_back(src.size(static_cast<int64_t>(d)));
-        indexed_strides.push_back(src.stride(static_cast<int64_t>(d)) * element);
+        indexed_sizes.push_back(source.size(static_cast<int64_t>(d)));
+        indexed_strides.push_back(source.stride(static_cast<int64_t>(d)) * element);
     }
     TORCH_CHECK_INDEX(std::find(indexed_sizes.begin(), indexed_sizes.end(), 0) == indexed_sizes.end() ||
                           std::find(replacement.begin(), replacement.end(), 0) != replacement.end(),
@@ -142,12 +142,12 @@ AdvancedIndex::AdvancedIndex(const Tensor &src, TensorList indices_list) {
     dims_before = before;
     dims_after = after;
 
-    DimVector shape(src.sizes().slice(0, before)), strides(src.strides().slice(0, before));
+    DimVector shape(source.sizes().slice(0, before)), strides(source.strides().slice(0, before));
     shape.append(replacement.begin(), replacement.end());
     strides.append(replacement.size(), 0);
-    for (auto d = before + chosen; d < src.dim(); d++)
-        shape.push_back(src.size(d)), strides.push_back(src.stride(d));
-    this->src = src.as_strided(shape, strides);
+    for (auto d = before + chosen; d < source.dim(); d++)
+        shape.push_back(source.size(d)), strides.push_back(source.stride(d));
+    src = source.as_strided(shape, strides);
 
     DimVector spread(before, 1);
     spread.append(replacement.begin(), replacement.end());

@@ -105,7 +105,7 @@ static uint64_t matrix_lanes(const xpu_device_properties *p) {
 /* The build options of all programs of the device, including OPENXPU_BUILD_OPTIONS. NULL if out of memory. */
 static char *build_options(const query *q, const xpu_device_properties *p) {
     const char *more = getenv("OPENXPU_BUILD_OPTIONS"), *passes = getenv("CL_CONFIG_LLVM_OPTIONS");
-    text options = {0};
+    text_buffer options = {0};
     text_add(&options, "-cl-std=CL3.0");
     if (number(q, CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT)
         text_add(&options, " -cl-fp32-correctly-rounded-divide-sqrt");

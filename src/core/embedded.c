@@ -21,14 +21,14 @@ const embedded_file *embedded_program(const char *last) {
     return NULL;
 }
 
-static xpu_status add_file(text *out, const embedded_file *file, embedded_seen *seen) {
+static xpu_status add_file(text_buffer *out, const embedded_file *file, embedded_seen *seen) {
     for (int i = 0; i < seen->count; i++)
         if (seen->file[i] == file) return XPU_SUCCESS;
     seen->file[seen->count++] = file;
     return embedded_add(out, file->text, file->size, seen);
 }
 
-xpu_status embedded_add(text *out, const char *source, size_t size, embedded_seen *seen) {
+xpu_status embedded_add(text_buffer *out, const char *source, size_t size, embedded_seen *seen) {
     static const char directive[] = "#include \"";
     const size_t prefix = sizeof directive - 1;
     const char *end = source + size;

@@ -31,6 +31,6 @@ typedef struct embedded_seen {
 
 /* Appends `source` with each line `#include "name"` replaced by that file; each file is included once per
  * program. XPU_ERROR_INVALID_ARGUMENT for an unknown name. Lack of memory sets out->failed (text.h). */
-xpu_status embedded_add(text *out, const char *source, size_t size, embedded_seen *seen);
+xpu_status embedded_add(text_buffer *out, const char *source, size_t size, embedded_seen *seen);
 
 #endif

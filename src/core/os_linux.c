@@ -102,7 +102,7 @@ static void read_groups(const char *root, int version, os_memory *memory) {
         const bool below = !strncmp(path, mounted, length) && !strstr(path, "/..");
         const char *within = below && strcmp(path + length, "/") ? path + length : "";
         const int start = snprintf(folder, sizeof folder, "%s%s", root, point);
-        if (start >= (int)sizeof folder || start + strlen(within) >= sizeof folder) continue;
+        if (start >= (int)sizeof folder || (size_t)start + strlen(within) >= sizeof folder) continue;
         strcpy(folder + start, within);
         for (char *slash = folder + strlen(folder);; *slash = 0) {
             read_group(folder, &versions[version - 1], memory);

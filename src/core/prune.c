@@ -146,7 +146,7 @@ static size_t count_words(span s) {
     return count;
 }
 
-void prune_source(text *out, const char *source, const char *options) {
+void prune_source(text_buffer *out, const char *source, const char *options) {
     span all = {source, source + strlen(source)}, defines = {options, options};
     if (options) defines.end += strlen(options);
     size_t count = split(all, NULL), words = count_words(all) + count_words(defines), room = 64;

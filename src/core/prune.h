@@ -12,6 +12,6 @@
  * underscore (load_) and a word of the source or options (f32). A line `XPU_PLAIN(f32, …)` defines such
  * functions for its word. Preprocessor conditions are ignored, so the result is valid for all devices. Lack
  * of memory sets out->failed. */
-void prune_source(text *out, const char *source, const char *options);
+void prune_source(text_buffer *out, const char *source, const char *options);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "core/memory.h"
 
-static bool reserve(text *t, size_t more) {
+static bool reserve(text_buffer *t, size_t more) {
     if (t->failed) return false;
     if (t->size + more + 1 <= t->room) return true;
     size_t room = t->room ? t->room : 256;
@@ -22,16 +22,16 @@ static bool reserve(text *t, size_t more) {
     return true;
 }
 
-void text_append(text *t, const char *data, size_t size) {
+void text_append(text_buffer *t, const char *data, size_t size) {
     if (!reserve(t, size)) return;
     memcpy(t->data + t->size, data, size);
     t->size += size;
     t->data[t->size] = 0;
 }
 
-void text_add(text *t, const char *string) { text_append(t, string, strlen(string)); }
+void text_add(text_buffer *t, const char *string) { text_append(t, string, strlen(string)); }
 
-void text_addf(text *t, const char *format, ...) {
+void text_addf(text_buffer *t, const char *format, ...) {
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
@@ -44,7 +44,7 @@ void text_addf(text *t, const char *format, ...) {
     va_end(again);
 }
 
-void text_free(text *t) {
+void text_free(text_buffer *t) {
     core_free(t->data);
-    *t = (text){0};
+    *t = (text_buffer){0};
 }

@@ -14,15 +14,15 @@
 #define TEXT_PRINTF(format, first) __attribute__((__format__(printf, format, first)))
 #endif
 
-typedef struct text {
+typedef struct text_buffer {
     char *data; /* NUL-terminated once anything was appended; owned */
     size_t size, room;
     bool failed;
-} text;
+} text_buffer;
 
-void text_append(text *t, const char *data, size_t size);
-void text_add(text *t, const char *string);
-void text_addf(text *t, const char *format, ...) TEXT_PRINTF(2, 3);
-void text_free(text *t);
+void text_append(text_buffer *t, const char *data, size_t size);
+void text_add(text_buffer *t, const char *string);
+void text_addf(text_buffer *t, const char *format, ...) TEXT_PRINTF(2, 3);
+void text_free(text_buffer *t);
 
 #endif

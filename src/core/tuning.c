@@ -12,12 +12,12 @@
 
 /* Intel CPUs have their own column, because there PyTorch uses Intel's BLAS (MKL), which shifts the
  * thresholds. */
-typedef struct line {
+typedef struct parameter_line {
     tuning_line shown;
     int64_t on_intel;
-} line;
+} parameter_line;
 
-static line lines[TUNE_COUNT] = {
+static parameter_line lines[TUNE_COUNT] = {
 #define X(name, unit, host, intel, gpu, least, most, benchmark, text)                                        \
     {{#name, unit, benchmark, text, {host, gpu}, least, most}, intel},
 #include "core/tuning.def"
@@ -43,11 +43,11 @@ static char rate_names[TUNING_RATES][48];
 _Atomic uint32_t tuning_changes;
 
 /* Where a value came from, and what tuning_reset restores. */
-typedef struct origin {
+typedef struct value_origin {
     _Atomic char source, source_before;
     _Atomic int64_t before;
-} origin;
-static origin origins[TUNING_CLASSES][TUNE_COUNT], rate_origins[TUNING_DEVICES][TUNING_RATES];
+} value_origin;
+static value_origin origins[TUNING_CLASSES][TUNE_COUNT], rate_origins[TUNING_DEVICES][TUNING_RATES];
 
 static bool is_intel(void) {
 #if defined(__x86_64__)
@@ -64,7 +64,7 @@ static _Atomic int64_t *value_at(tuning_place place, int number) {
     return is_rate(number) ? &tuning_rates[place.device][number - TUNE_COUNT]
                            : &tuning_values[place.class][number];
 }
-static origin *origin_of(tuning_place place, int number) {
+static value_origin *origin_of(tuning_place place, int number) {
     return is_rate(number) ? &rate_origins[place.device][number - TUNE_COUNT] : &origins[place.class][number];
 }
 
@@ -92,7 +92,7 @@ int64_t tuning_value(tuning_place place, int number) {
 
 xpu_status tuning_set(tuning_place place, int number, int64_t value, enum tuning_source source) {
     const tuning_line line = tuning_line_of(number);
-    origin *origin = origin_of(place, number);
+    value_origin *origin = origin_of(place, number);
     if (value < line.least || value > line.most)
         return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "%s is %lld: must be %lld to %lld (%s)", line.name,
                         (long long)value, (long long)line.least, (long long)line.most, line.unit);
@@ -108,7 +108,7 @@ xpu_status tuning_set(tuning_place place, int number, int64_t value, enum tuning
 }
 
 void tuning_reset(tuning_place place, int number) {
-    origin *origin = origin_of(place, number);
+    value_origin *origin = origin_of(place, number);
     if (origin->source != TUNING_SET) return;
     atomic_store_explicit(value_at(place, number), origin->before, memory_order_relaxed);
     tuning_changes++;

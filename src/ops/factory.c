@@ -76,7 +76,7 @@ static xpu_status series(xpu_stream *stream, int which, xpu_dtype dtype, void *o
     }
     size_t local = properties->max_work_group_size < 256 ? properties->max_work_group_size : 256;
     xpu_range range = {
-        1, {(size_t)(count + local - 1) / local}, {local}, (uint64_t)count * (which == LOGSPACE ? 16 : 2)};
+        1, {((size_t)count + local - 1) / local}, {local}, (uint64_t)count * (which == LOGSPACE ? 16 : 2)};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }
 
@@ -172,6 +172,6 @@ xpu_status xpu_triangle_indices(xpu_stream *stream, xpu_dtype dtype, void *out, 
                                       .diagonal = diagonal,
                                       .upper = upper};
     size_t local = 64;
-    xpu_range range = {1, {(size_t)(count + local - 1) / local}, {local}, (uint64_t)count * 64};
+    xpu_range range = {1, {((size_t)count + local - 1) / local}, {local}, (uint64_t)count * 64};
     return xpu_launch(stream, kernel, &range, &params, sizeof params);
 }

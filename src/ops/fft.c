@@ -34,7 +34,7 @@ typedef struct place {
 } place;
 
 /* A set of rows of one length, and the workspace for their transform. */
-typedef struct job {
+typedef struct fft_job {
     xpu_stream *stream;
     xpu_dtype dtype; /* fp32 or fp64: what is computed in */
     bool is_cpu;
@@ -45,19 +45,19 @@ typedef struct job {
     row_walk walk;
     int64_t n; /* of what lies in the workspace */
     xpu_addr work[2];
-} job;
+} fft_job;
 
 /* A kernel that is specialized for a length: ascending radices, so that the first stage, which needs no
  * twiddle factors, has most butterflies. */
-typedef struct stages {
+typedef struct fft_stages {
     int count;
     int radix[MAX_STAGES];
     int items; /* a column */
     int each;  /* most values of a work-item */
     int columns;
-} stages;
+} fft_stages;
 
-static void begin_spec(kernel_spec *spec, const job *job, xpu_dtype in, xpu_dtype out, int row_dims) {
+static void begin_spec(kernel_spec *spec, const fft_job *job, xpu_dtype in, xpu_dtype out, int row_dims) {
     static const char *const pairs[] = {"c64", "c128"};
     const bool wide = job->dtype == XPU_FLOAT64;
     spec_begin(spec, FAMILY_FFT);
@@ -72,8 +72,8 @@ static void begin_spec(kernel_spec *spec, const job *job, xpu_dtype in, xpu_dtyp
 }
 
 /* The generic kernel (fft.cl) with `held` values in local memory. */
-static xpu_status get_kernel(int device, const job *job, xpu_dtype in, xpu_dtype out, int held, int row_dims,
-                             xpu_kernel **kernel) {
+static xpu_status get_kernel(int device, const fft_job *job, xpu_dtype in, xpu_dtype out, int held,
+                             int row_dims, xpu_kernel **kernel) {
     kernel_spec spec;
     begin_spec(&spec, job, in, out, row_dims);
     spec_int(&spec, "HELD", held, 16);
@@ -85,8 +85,9 @@ static xpu_status get_kernel(int device, const job *job, xpu_dtype in, xpu_dtype
 }
 
 /* The kernel that is specialized for the pass's length and flags (fft_length.cl). */
-static xpu_status get_length_kernel(int device, const job *job, xpu_dtype in, xpu_dtype out, const stages *s,
-                                    const fft_params *p, int row_dims, xpu_kernel **kernel) {
+static xpu_status get_length_kernel(int device, const fft_job *job, xpu_dtype in, xpu_dtype out,
+                                    const fft_stages *s, const fft_params *p, int row_dims,
+                                    xpu_kernel **kernel) {
     static const char *const radices[MAX_STAGES] = {"RADIX_0", "RADIX_1", "RADIX_2",
                                                     "RADIX_3", "RADIX_4", "RADIX_5"};
     kernel_spec spec;
@@ -142,7 +143,7 @@ static int split_in(int64_t n, int64_t most, int passes, uint32_t *lengths) {
 
 /* The lengths of the passes; returns their number. If elements of a row aren't contiguous, adjacent rows are
  * read together. */
-static int split(const job *job, int64_t n, bool is_along, uint32_t *lengths) {
+static int split(const fft_job *job, int64_t n, bool is_along, uint32_t *lengths) {
     if (split_in(n, is_along ? job->most : job->most / FEW_COLUMNS, 1, lengths)) return 1;
     int passes = 2;
     while (!split_in(n, job->most / FEW_COLUMNS, passes, lengths)) passes++;
@@ -184,7 +185,8 @@ static int parts_of(int count, int parts) { return (count + parts - 1) / parts; 
 
 /* Chooses radices and work-items per column with the least total work whose values fit into registers, and as
  * many columns as local memory allows. False if there is no such kernel. */
-static bool find_stages(const job *job, const fft_params *p, bool by_column, int most_items, stages *s) {
+static bool find_stages(const fft_job *job, const fft_params *p, bool by_column, int most_items,
+                        fft_stages *s) {
     const int length = (int)p->length;
     const bool wide = job->dtype == XPU_FLOAT64;
     /* short rows get several work-items anyway, for contiguous reads */
@@ -220,11 +222,11 @@ static bool find_stages(const job *job, const fft_params *p, bool by_column, int
 
 /* --- passes --- */
 
-static bool are_rows_adjacent(const job *job, const place *at) {
+static bool are_rows_adjacent(const fft_job *job, const place *at) {
     return job->walk.rows > 1 && llabs(at->stride[0]) < llabs(at->along);
 }
 
-static place work_place(const job *job, int which) {
+static place work_place(const fft_job *job, int which) {
     place at = {.data = job->work[which], .dtype = job->dtype, .along = job->adjacent ? job->rows : 1};
     int64_t stride = job->adjacent ? 1 : job->n;
     at.data -= (xpu_addr)(job->first * stride) * xpu_dtype_size(job->dtype) * 2;
@@ -236,7 +238,8 @@ static place work_place(const job *job, int which) {
 }
 
 /* Launches one pass; `p` has its flags and length. */
-static xpu_status launch(const job *job, const place *from, const place *to, bool rows_first, fft_params *p) {
+static xpu_status launch(const fft_job *job, const place *from, const place *to, bool rows_first,
+                         fft_params *p) {
     const int device = xpu_stream_device(job->stream);
     const int64_t length = p->length, apart = p->n / length;
     const bool next_row = rows_first || apart == 1;
@@ -264,7 +267,7 @@ static xpu_status launch(const job *job, const place *from, const place *to, boo
     if (row_dims > 1) row_dims = row_dims <= 3 ? 3 : ROW_WALK_DIMS;
     xpu_range range = {.dims = 1, .work = (uint64_t)(p->columns * length * 50)};
     xpu_kernel *kernel;
-    stages stages;
+    fft_stages stages;
     if (p->columns * length >= TUNED(job->is_cpu, FFT_LENGTH) &&
         find_stages(job, p, by_column, job->most_items, &stages)) {
         range.local[0] = (size_t)(stages.items * stages.columns);
@@ -284,14 +287,14 @@ static xpu_status launch(const job *job, const place *from, const place *to, boo
     return xpu_launch(job->stream, kernel, &range, p, sizeof *p);
 }
 
-static void set_scale(const job *job, fft_params *p, double scale) {
+static void set_scale(const fft_job *job, fft_params *p, double scale) {
     const xpu_scalar scalar = {.dtype = XPU_FLOAT64, .value.f = scale};
     scalar_bits(&scalar, job->dtype, p->scale);
 }
 
 /* Launches all passes over the job's rows of length p.n; `next` is the half of the workspace that the first
  * pass writes to. */
-static xpu_status transform(const job *job, const uint32_t *lengths, int passes, const place *from,
+static xpu_status transform(const fft_job *job, const uint32_t *lengths, int passes, const place *from,
                             const place *to, int next, const fft_params *p) {
     uint32_t done = 1;
     for (int i = 0; i < passes; i++) {
@@ -318,12 +321,12 @@ static xpu_status transform(const job *job, const uint32_t *lengths, int passes,
     return XPU_SUCCESS;
 }
 
-static void begin_rows(job *job, int64_t first, int64_t at_once, int64_t all) {
+static void begin_rows(fft_job *job, int64_t first, int64_t at_once, int64_t all) {
     job->first = first;
     job->rows = at_once < all - first ? at_once : all - first;
 }
 
-static xpu_status take_work(job *job, int64_t rows, int buffers, int64_t others, void **memory) {
+static xpu_status take_work(fft_job *job, int64_t rows, int buffers, int64_t others, void **memory) {
     const int64_t number = 2 * (int64_t)xpu_dtype_size(job->dtype), bytes = rows * job->n * number;
     if (buffers + others == 0) return XPU_SUCCESS;
     XPU_TRY(xpu_workspace_take(job->stream, (size_t)(buffers * bytes + others * number), memory));
@@ -331,13 +334,13 @@ static xpu_status take_work(job *job, int64_t rows, int buffers, int64_t others,
     return XPU_SUCCESS;
 }
 
-static int64_t rows_at_once(const job *job, int buffers) {
+static int64_t rows_at_once(const fft_job *job, int buffers) {
     const int64_t row = buffers * job->n * 2 * (int64_t)xpu_dtype_size(job->dtype);
     const int64_t rows = row ? WORK_BYTES / row : job->walk.rows;
     return rows < 1 ? 1 : rows < job->walk.rows ? rows : job->walk.rows;
 }
 
-static xpu_status by_passes(job *job, const place *from, const place *to, fft_params *p, double scale) {
+static xpu_status by_passes(fft_job *job, const place *from, const place *to, fft_params *p, double scale) {
     uint32_t lengths[MAX_PASSES];
     job->n = p->n;
     const bool is_along = !are_rows_adjacent(job, from) && !are_rows_adjacent(job, to);
@@ -355,9 +358,9 @@ static xpu_status by_passes(job *job, const place *from, const place *to, fft_pa
 }
 
 /* The spectrum of the conjugate chirp, by which rows are multiplied (Bluestein). */
-static xpu_status transform_chirp(const job *rows, const uint32_t *lengths, int passes, const place *to,
+static xpu_status transform_chirp(const fft_job *rows, const uint32_t *lengths, int passes, const place *to,
                                   fft_params p) {
-    job one = *rows;
+    fft_job one = *rows;
     one.first = 0;
     one.rows = one.walk.rows = 1;
     one.adjacent = false;
@@ -369,7 +372,8 @@ static xpu_status transform_chirp(const job *rows, const uint32_t *lengths, int 
     return transform(&one, lengths, passes, &nothing, to, 0, &p);
 }
 
-static xpu_status by_convolution(job *job, const place *from, const place *to, fft_params *p, double scale) {
+static xpu_status by_convolution(fft_job *job, const place *from, const place *to, fft_params *p,
+                                 double scale) {
     uint32_t lengths[MAX_PASSES];
     job->n = 1;
     while (job->n < 2 * (int64_t)p->signal - 1) job->n *= 2;
@@ -427,7 +431,7 @@ static xpu_status along(xpu_stream *stream, const xpu_tensor *in, const xpu_tens
     if (n > (smooth ? LONGEST : LONGEST / 2))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "fft: a transform of length %lld is too long", (long long)n);
     const xpu_tensor *const tensors[3] = {in, out, out};
-    job job = {.stream = stream, .dtype = in->dtype == XPU_FLOAT64 ? XPU_FLOAT64 : XPU_FLOAT32};
+    fft_job job = {.stream = stream, .dtype = in->dtype == XPU_FLOAT64 ? XPU_FLOAT64 : XPU_FLOAT32};
     const int dims = row_walk_fill(tensors, dim, &job.walk);
     for (int d = dims; d < ROW_WALK_DIMS; d++) job.walk.size[d] = 1;
     const place from = place_of(in, &job.walk, 0), to = place_of(out, &job.walk, 1);

@@ -21,7 +21,7 @@ typedef struct plan {
     int inputs, scalars, width;
 } plan;
 
-static void add_operand(text *t, const plan *p, int k, int column) {
+static void add_operand(text_buffer *t, const plan *p, int k, int column) {
     const char *token = dtype_token(p->dtype);
     char low[40], high[40];
     snprintf(low, sizeof low, "p.number[%d]", 2 * k);
@@ -41,7 +41,7 @@ static bool in_rows(const xpu_foreach_operand *o) {
     return o->source == XPU_FOREACH_TENSORS || o->source == XPU_FOREACH_SCALARS;
 }
 
-static void write_kernel(text *t, const plan *p) {
+static void write_kernel(text_buffer *t, const plan *p) {
     const char *formula = pointwise_formula(p->op, p->dtype), *token = dtype_token(p->dtype);
     text_add(t, "#include \"multi_tensor.h\"\n");
     pointwise_add_types(t, p->dtype, formula);
@@ -76,7 +76,7 @@ static const char source_letters[] = {[XPU_FOREACH_TENSORS] = 't',
                                       [XPU_FOREACH_SCALAR] = 'n',
                                       [XPU_FOREACH_ELEMENT] = 'e'};
 
-bool foreach_read(text *out, const char *written) {
+bool foreach_read(text_buffer *out, const char *written) {
     char name[40], token[16], letters[XPU_FOREACH_OPERANDS + 1];
     xpu_foreach_operand operands[XPU_FOREACH_OPERANDS] = {0};
     int outputs;
@@ -105,7 +105,7 @@ static xpu_status make_kernel(int device, const kernel_spec *spec, const plan *p
     int n = snprintf(written, sizeof written, "%s ", label);
     for (int k = 0; k < p->inputs + p->scalars; k++)
         n += snprintf(written + n, sizeof written - (size_t)n, "%c", source_letters[p->operands[k].source]);
-    text source = {0};
+    text_buffer source = {0};
     write_kernel(&source, p);
     kernel_build_spec build_spec = {
         .text = source.data, .written = written, .name = "foreach", .label = label};

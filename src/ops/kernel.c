@@ -110,7 +110,7 @@ static xpu_status file_kernel(int device, const kernel_key *key, xpu_kernel **ke
 /* --- source text --- */
 
 /* An offline compiler for another device replaces these by -DXPU_CAPABILITIES and its own defines. */
-static void define_capabilities(text *out, const xpu_device_properties *p) {
+static void define_capabilities(text_buffer *out, const xpu_device_properties *p) {
     const uint64_t xe2 = 20u << 22; /* CL_DEVICE_IP_VERSION_INTEL */
     const struct {
         const char *name;
@@ -137,7 +137,7 @@ static void define_capabilities(text *out, const xpu_device_properties *p) {
 }
 
 /* The XPU_PLAIN lines of prelude.cl. */
-static void define_plain_dtypes(text *out, bool fp64) {
+static void define_plain_dtypes(text_buffer *out, bool fp64) {
     if (fp64) text_add(out, "#ifdef XPU_HAS_FP64\n");
     for (int d = 0; d < XPU_DTYPE_COUNT; d++) {
         const dtype_row *row = &dtype_table[d];
@@ -154,7 +154,7 @@ static bool mentions(const kernel_build_spec *build_spec, const char *word) {
 }
 
 /* float8.cl and its lines, only if the build spec uses such a dtype: shorter sources compile faster. */
-static xpu_status define_float8(text *out, const kernel_build_spec *build_spec, embedded_seen *seen) {
+static xpu_status define_float8(text_buffer *out, const kernel_build_spec *build_spec, embedded_seen *seen) {
     static const char include[] = "#include \"float8.cl\"\n";
     for (int d = 0; d < XPU_DTYPE_COUNT; d++) {
         if (dtype_table[d].class != DTYPE_CLASS_NARROW || !mentions(build_spec, dtype_table[d].token))
@@ -165,7 +165,7 @@ static xpu_status define_float8(text *out, const kernel_build_spec *build_spec, 
     return XPU_SUCCESS;
 }
 
-static xpu_status compose(text *out, const xpu_device_properties *properties,
+static xpu_status compose(text_buffer *out, const xpu_device_properties *properties,
                           const kernel_build_spec *build_spec) {
     static const char prelude[] = "#include \"prelude.cl\"\n";
     embedded_seen seen = {0};
@@ -188,9 +188,9 @@ static xpu_status compose(text *out, const xpu_device_properties *properties,
     return XPU_SUCCESS;
 }
 
-xpu_status kernel_source(text *out, const xpu_device_properties *properties,
+xpu_status kernel_source(text_buffer *out, const xpu_device_properties *properties,
                          const kernel_build_spec *build_spec) {
-    text all = {0};
+    text_buffer all = {0};
     xpu_status status = compose(&all, properties, build_spec);
     if (status == XPU_SUCCESS) {
         prune_source(out, all.data, build_spec->options);
@@ -208,7 +208,7 @@ static xpu_status build(int device, const kernel_build_spec *build_spec, xpu_ker
     XPU_REJECT_IF(device >= MAX_DEVICES, "device index %d: libxpu supports at most %d devices", device,
                   MAX_DEVICES);
     record_build_request(properties, build_spec);
-    text source = {0};
+    text_buffer source = {0};
     xpu_status status = kernel_source(&source, properties, build_spec);
     if (status == XPU_SUCCESS)
         status = xpu_kernel_create(device, source.data, build_spec->options, build_spec->name,
@@ -219,7 +219,7 @@ static xpu_status build(int device, const kernel_build_spec *build_spec, xpu_ker
 
 xpu_status kernel_build(int device, const kernel_spec *spec, const kernel_build_spec *build_spec,
                         xpu_kernel **kernel) {
-    text options = {0};
+    text_buffer options = {0};
     xpu_kernel *made = NULL;
     xpu_status status = spec_options(spec, build_spec->label, &options);
     if (status == XPU_SUCCESS) {

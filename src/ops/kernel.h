@@ -35,7 +35,7 @@ xpu_status kernel_from_file(int device, const kernel_spec *spec, const char *fil
                             xpu_kernel **kernel, const char *label, ...) TEXT_PRINTF(6, 7);
 
 /* The complete source of a build spec. */
-xpu_status kernel_source(text *out, const xpu_device_properties *properties,
+xpu_status kernel_source(text_buffer *out, const xpu_device_properties *properties,
                          const kernel_build_spec *build_spec);
 
 /* Records a build spec that this process builds for the first time (request.c). */
@@ -43,10 +43,10 @@ void record_build_request(const xpu_device_properties *properties, const kernel_
 
 /* Regenerate `text` from `written` without its first word (the family's name). Return false for invalid
  * input. */
-bool pointwise_read(text *out, const char *written);
-bool foreach_read(text *out, const char *written);
-bool reduce_read(text *out, const char *written);
-bool scan_read(text *out, const char *written);
+bool pointwise_read(text_buffer *out, const char *written);
+bool foreach_read(text_buffer *out, const char *written);
+bool reduce_read(text_buffer *out, const char *written);
+bool scan_read(text_buffer *out, const char *written);
 
 /* Releases an operation's workspace (may be NULL) after its last use is submitted or has failed. Returns
  * `status`, the status of the work, if that is an error, otherwise the status of the release. */

@@ -132,7 +132,7 @@ typedef struct plan {
 } plan;
 
 /* Converts the expression `value` from the compute type of `from` to that of `to`, rounded to `to`. */
-static void add_conversion(text *t, const char *value, xpu_dtype from, xpu_dtype to) {
+static void add_conversion(text_buffer *t, const char *value, xpu_dtype from, xpu_dtype to) {
     char class_from = dtype_class(from), class_to = dtype_class(to);
     if (from == to) {
         text_add(t, value);
@@ -179,7 +179,7 @@ static int constant_step(const plan *p, int i) {
 }
 
 /* The address of operand `i`: base and element index. */
-static void add_place(text *t, const plan *p, int i, bool constant) {
+static void add_place(text_buffer *t, const plan *p, int i, bool constant) {
     const char *token = dtype_token(p->iter->operand[i].dtype);
     access_kind access = p->layout.access[i];
     text_addf(t, "%s(s_%s, p.pointer[%d]", constant ? "XPU_CPTR" : "XPU_PTR", token, i);
@@ -193,7 +193,7 @@ static void add_place(text *t, const plan *p, int i, bool constant) {
         text_addf(t, "), %s", access == ACCESS_NEXT ? "i" : "0");
 }
 
-void pointwise_add_number(text *t, xpu_dtype dtype, const char *low, const char *high) {
+void pointwise_add_number(text_buffer *t, xpu_dtype dtype, const char *low, const char *high) {
     switch (dtype_class(dtype)) {
     case DTYPE_CLASS_FLOAT:
     case DTYPE_CLASS_NARROW:
@@ -209,7 +209,7 @@ void pointwise_add_number(text *t, xpu_dtype dtype, const char *low, const char 
     }
 }
 
-static void add_bits(text *t, const char *field, int i, xpu_dtype dtype) {
+static void add_bits(text_buffer *t, const char *field, int i, xpu_dtype dtype) {
     char low[40], high[40];
     snprintf(low, sizeof low, "p.%s[%d][0]", field, i);
     snprintf(high, sizeof high, "p.%s[%d][1]", field, i);
@@ -226,7 +226,7 @@ static const char *apart(const plan *p, int i) {
 /* Is operand `i` loaded or stored as vectors? */
 static bool is_packed(const plan *p, int i) { return p->pack > 1 && p->layout.access[i] == ACCESS_NEXT; }
 
-static void add_input(text *t, const plan *p, int input) {
+static void add_input(text_buffer *t, const plan *p, int input) {
     int i = p->iter->outputs + input;
     const xpu_operand *o = &p->iter->operand[i];
     bool mask = p->arity->input[input] == 'm';
@@ -235,7 +235,7 @@ static void add_input(text *t, const plan *p, int input) {
     if (p->layout.access[i] == ACCESS_VALUE) {
         add_bits(t, "value", i, mask ? XPU_BOOL : p->compute);
     } else {
-        text place = {0};
+        text_buffer place = {0};
         if (is_packed(p, i)) {
             text_addf(&place, "widen_%s(pack%d.element[k])", dtype_token(o->dtype), i);
         } else {
@@ -256,7 +256,7 @@ static void add_input(text *t, const plan *p, int input) {
     text_add(t, ";\n");
 }
 
-static void add_output(text *t, const plan *p, int output, const char *formula, size_t length) {
+static void add_output(text_buffer *t, const plan *p, int output, const char *formula, size_t length) {
     const xpu_operand *o = &p->iter->operand[output];
     xpu_dtype result = p->compute; /* the dtype that the formula gives */
     const char *type = "T";
@@ -292,7 +292,7 @@ static void add_output(text *t, const plan *p, int output, const char *formula, 
     text_add(t, ");\n");
 }
 
-void pointwise_add_types(text *t, xpu_dtype compute, const char *formula) {
+void pointwise_add_types(text_buffer *t, xpu_dtype compute, const char *formula) {
     static const char *const classes[] = {['b'] = "BOOL",  ['i'] = "SIGNED",  ['u'] = "UNSIGNED",
                                           ['f'] = "FLOAT", ['c'] = "COMPLEX", ['n'] = "NARROW",
                                           ['p'] = "PACKED"};
@@ -318,7 +318,7 @@ void pointwise_add_types(text *t, xpu_dtype compute, const char *formula) {
 }
 
 /* The offsets of all tensors from n, the index of the element or (from dimension 1 on) of the row. */
-static void add_offsets(text *t, const plan *p, int first) {
+static void add_offsets(text_buffer *t, const plan *p, int first) {
     int operands = p->iter->outputs + p->iter->inputs;
     for (int i = 0; i < operands; i++)
         if (has_offset(p, i)) text_addf(t, "    int at%d = 0;\n", i);
@@ -357,7 +357,7 @@ static int pack_size(const plan *p) {
     return unaligned ? 1 : pack;
 }
 
-static void add_scalars(text *t, const plan *p) {
+static void add_scalars(text_buffer *t, const plan *p) {
     for (int s = 0; s < p->arity->scalars; s++) {
         bool integer = p->arity->scalar[s] == 'i';
         text_addf(t, "    const %s s%d = ", integer ? "int" : "T", s);
@@ -366,7 +366,7 @@ static void add_scalars(text *t, const plan *p) {
     }
 }
 
-static void add_body(text *t, const plan *p, const char *formula) {
+static void add_body(text_buffer *t, const plan *p, const char *formula) {
     for (int i = 0; i < p->arity->inputs; i++) add_input(t, p, i);
     for (int i = 0; i < p->arity->outputs; i++) {
         const char *end = strchr(formula, ';');
@@ -377,7 +377,7 @@ static void add_body(text *t, const plan *p, const char *formula) {
 }
 
 /* Moves the vector of operand `i` at once or, at the end of the tensor, element by element. */
-static void add_move(text *t, const plan *p, int i, bool load) {
+static void add_move(text_buffer *t, const plan *p, int i, bool load) {
     const char *token = dtype_token(p->iter->operand[i].dtype);
     const char *qualifier = load ? "const " : "";
     char memory[80], element[80];
@@ -396,7 +396,7 @@ static void add_move(text *t, const plan *p, int i, bool load) {
 }
 
 /* GPUs reach their memory bandwidth with 16-byte accesses: a work-item has `pack` contiguous elements. */
-static void write_packed_kernel(text *t, const plan *p) {
+static void write_packed_kernel(text_buffer *t, const plan *p) {
     static const char *const bits[] = {
         [1] = "uchar", [2] = "ushort", [4] = "uint", [8] = "uint2", [16] = "uint4"};
     const char *formula = pointwise_formula(p->op, p->compute);
@@ -431,7 +431,7 @@ static void write_packed_kernel(text *t, const plan *p) {
     text_add(t, "}\n");
 }
 
-static void write_kernel(text *t, const plan *p) {
+static void write_kernel(text_buffer *t, const plan *p) {
     const char *formula = pointwise_formula(p->op, p->compute);
     pointwise_add_types(t, p->compute, formula);
     switch (p->layout.kind) {
@@ -462,7 +462,7 @@ static void write_kernel(text *t, const plan *p) {
 
 /* The properties that the source depends on: "pointwise add f32 0 2 1 f32.2.0 f32.2.0 f32.0.0" is compute
  * dtype, layout kind, dimensions, vector size; for each operand dtype, access and constant stride. */
-static void add_plan(text *t, const plan *p) {
+static void add_plan(text_buffer *t, const plan *p) {
     text_addf(t, "pointwise %s %s %d %d %d", p->arity->name, dtype_token(p->compute), p->layout.kind, p->dims,
               p->pack);
     for (int i = 0; i < p->iter->outputs + p->iter->inputs; i++)
@@ -470,14 +470,14 @@ static void add_plan(text *t, const plan *p) {
                   constant_step(p, i));
 }
 
-static void write_text(text *t, const plan *p) {
+static void write_text(text_buffer *t, const plan *p) {
     if (p->pack > 1)
         write_packed_kernel(t, p);
     else
         write_kernel(t, p);
 }
 
-bool pointwise_read(text *out, const char *written) {
+bool pointwise_read(text_buffer *out, const char *written) {
     char name[40], token[16];
     int kind, read;
     xpu_iter iter = {0};
@@ -525,7 +525,7 @@ static xpu_status make_kernel(int device, const kernel_spec *spec, const plan *p
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     xpu_dtype lacking = dtype_needs_fp64(p->compute) ? p->compute : XPU_DTYPE_COUNT; /* without fp64 */
-    text label = {0}, source = {0}, written = {0};
+    text_buffer label = {0}, source = {0}, written = {0};
     text_addf(&label, "%s ", p->arity->name);
     for (int i = 0; i < p->arity->inputs; i++) {
         xpu_dtype dtype = p->iter->operand[p->iter->outputs + i].dtype;

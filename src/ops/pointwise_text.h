@@ -11,8 +11,8 @@ const char *pointwise_formula(xpu_pointwise_op op, xpu_dtype compute);
 xpu_pointwise_op pointwise_named(const char *name);
 /* Writes the number whose 64-bit words are the expressions `low` and `high`, as scalar_bits gives them, in
  * the type that `dtype` is computed in. */
-void pointwise_add_number(text *t, xpu_dtype dtype, const char *low, const char *high);
+void pointwise_add_number(text_buffer *t, xpu_dtype dtype, const char *low, const char *high);
 /* Types and functions that `formula` needs: T, R, T2, K, and the files it calls into. */
-void pointwise_add_types(text *t, xpu_dtype compute, const char *formula);
+void pointwise_add_types(text_buffer *t, xpu_dtype compute, const char *formula);
 
 #endif

@@ -12,12 +12,12 @@
 #define LONGEST_APART 16384
 #define BLOCK 64 /* channels */
 
-typedef struct plan {
+typedef struct pool_plan {
     bool backward, planes, lines;
     int apart; /* elements of local memory for a plane's sums; 0: sums are kept in the result */
-} plan;
+} pool_plan;
 
-static xpu_status get_kernel(int device, const xpu_pool *args, const plan *plan, xpu_kernel **kernel) {
+static xpu_status get_kernel(int device, const xpu_pool *args, const pool_plan *plan, xpu_kernel **kernel) {
     static const char *const names[2][2] = {{"pool_forward", "pool_forward_planes"},
                                             {"pool_backward", "pool_backward_planes"}};
     const char *name = plan->lines ? "pool_forward_lines" : names[plan->backward][plan->planes];
@@ -55,8 +55,8 @@ static int64_t plane_tasks(const xpu_pool *args) {
 
 static int64_t line_tasks(const xpu_pool *args) { return args->batch * args->out[0] * args->out[1]; }
 
-static plan make_plan(const xpu_device_properties *device, const xpu_pool *args, bool backward) {
-    plan plan = {.backward = backward};
+static pool_plan make_plan(const xpu_device_properties *device, const xpu_pool *args, bool backward) {
+    pool_plan plan = {.backward = backward};
     plan.lines = device->type == XPU_DEVICE_CPU && args->channels_last && !backward &&
                  line_tasks(args) >= (int64_t)device->max_compute_units;
     if (plan.lines) return plan;
@@ -118,7 +118,7 @@ static xpu_status run(xpu_stream *stream, const xpu_pool *args, bool backward, p
         window *=
             (uint64_t)(args->adaptive ? (args->in[d] + args->out[d] - 1) / args->out[d] : args->kernel[d]);
     }
-    const plan plan = make_plan(device, args, backward);
+    const pool_plan plan = make_plan(device, args, backward);
     const uint64_t along = args->channels_last ? (uint64_t)args->channels : (uint64_t)size[2];
     p->rows = args->channels_last ? positions : positions / size[2] * args->channels;
     size_t lanes = 8;

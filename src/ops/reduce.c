@@ -136,7 +136,13 @@ static bool is_dense(const shape *s, const xpu_iter *iter) {
 
 /* --- the launch --- */
 
-typedef enum entry { ENTRY_ROWS, ENTRY_SHORT_ROWS, ENTRY_COLUMNS, ENTRY_SINGLE, ENTRY_PARTIALS } entry;
+typedef enum reduce_entry {
+    ENTRY_ROWS,
+    ENTRY_SHORT_ROWS,
+    ENTRY_COLUMNS,
+    ENTRY_SINGLE,
+    ENTRY_PARTIALS
+} reduce_entry;
 static const char *const entries[] = {"reduce_rows", "reduce_short_rows", "reduce_columns", "reduce_single",
                                       "reduce_partials"};
 
@@ -144,15 +150,15 @@ static const char *const entries[] = {"reduce_rows", "reduce_short_rows", "reduc
 #define MAX_LOCAL 256
 #define LONGEST_CHUNK 65536 /* elements; keeps fp32 sums exact: 1,024 a lane and accumulator */
 
-typedef struct plan {
-    entry entry;
+typedef struct reduce_plan {
+    reduce_entry entry;
     xpu_dtype computed; /* what accumulators have */
     bool subgroups, contiguous, wide, dense;
     bool doubled; /* they have twice the digits of the result */
     int columns, local, kept, outer, pack;
     int length; /* the rows' length if the kernel is for that alone, else 0 */
     int64_t groups;
-} plan;
+} reduce_plan;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -179,7 +185,7 @@ static bool subgroup_variant(const xpu_device_properties *device) {
 
 /* One work-item an output, or some outputs side by side. */
 static void plan_columns(const shape *s, const xpu_device_properties *device, acc_kind kind,
-                         bool side_by_side, int64_t workers, plan *plan, reduce_params *p) {
+                         bool side_by_side, int64_t workers, reduce_plan *plan, reduce_params *p) {
     bool cpu = device->type == XPU_DEVICE_CPU;
     plan->contiguous = plan->subgroups = false;
     plan->local = cpu ? SUBGROUP_SIZE : 64;
@@ -218,7 +224,7 @@ static int pack_of(const shape *s, const reduce_params *p, int64_t element, bool
 }
 
 static void make_plan(const shape *s, const xpu_device_properties *device, acc_kind kind, int64_t element,
-                      plan *plan, reduce_params *p) {
+                      reduce_plan *plan, reduce_params *p) {
     bool cpu = device->type == XPU_DEVICE_CPU;
     int64_t units = (int64_t)device->max_compute_units;
     int64_t lanes = cpu ? units * 4 * SUBGROUP_SIZE
@@ -298,18 +304,18 @@ static bool is_extreme(xpu_reduction reduction) {
            reduction == XPU_REDUCE_NORM_MIN;
 }
 
-static void emit_formulas(text *t, const struct row *row) {
+static void emit_formulas(text_buffer *t, const struct row *row) {
     text_addf(t, formulas, row->identity, row->step, row->combine, row->finish, row->second);
 }
 
-bool reduce_read(text *out, const char *written) {
+bool reduce_read(text_buffer *out, const char *written) {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcasecmp(table[i].name, written)) return emit_formulas(out, &table[i]), true;
     return false;
 }
 
-static void describe(kernel_spec *spec, xpu_reduction reduction, const xpu_iter *iter, entry entry,
-                     const plan *plan) {
+static void describe(kernel_spec *spec, xpu_reduction reduction, const xpu_iter *iter, reduce_entry entry,
+                     const reduce_plan *plan) {
     static const char *const kinds[] = {"one", "pair", "twice", "indexed", "welford"};
     const struct row *row = &table[reduction];
     const xpu_dtype in = iter->operand[iter->outputs].dtype, out = iter->operand[0].dtype;
@@ -348,8 +354,8 @@ static void describe(kernel_spec *spec, xpu_reduction reduction, const xpu_iter 
     spec_int_if(spec, plan->length, "LENGTH", plan->length, 16);
 }
 
-static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_iter *iter, entry entry,
-                              const plan *plan, xpu_kernel **kernel) {
+static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_iter *iter, reduce_entry entry,
+                              const reduce_plan *plan, xpu_kernel **kernel) {
     kernel_spec spec;
     describe(&spec, reduction, iter, entry, plan);
     *kernel = kernel_find(device, &spec);
@@ -357,7 +363,7 @@ static xpu_status find_kernel(int device, xpu_reduction reduction, const xpu_ite
 
     const struct row *row = &table[reduction];
     char written[64], label[96];
-    text source = {0};
+    text_buffer source = {0};
     emit_formulas(&source, row);
     snprintf(written, sizeof written, "reduce %s", row->name);
     snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(iter->operand[iter->outputs].dtype),
@@ -446,7 +452,7 @@ xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_ite
     const xpu_device_properties *properties;
     shape s;
     reduce_params p;
-    plan plan;
+    reduce_plan plan;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     XPU_TRY(check(reduction, iter, properties));
     const struct row *row = &table[reduction];
@@ -464,7 +470,7 @@ xpu_status xpu_reduce(xpu_stream *stream, xpu_reduction reduction, const xpu_ite
     XPU_TRY(find_kernel(device, reduction, iter, plan.entry, &plan, &kernel));
     void *partial = NULL;
     if (p.chunks > 1) {
-        struct plan last = plan;
+        struct reduce_plan last = plan;
         last.columns = last.length = 0;
         last.pack = 1;
         last.subgroups = subgroup_variant(properties);

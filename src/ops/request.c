@@ -33,13 +33,13 @@ const char *xpu_request_common(void) {
 
 static inline const char *or_nothing(const char *string) { return string ? string : ""; }
 
-static void add_request(text *t, const kernel_build_spec *build_spec) {
+static void add_request(text_buffer *t, const kernel_build_spec *build_spec) {
     text_addf(t, "%s|%s|%s|%s|%s", or_nothing(build_spec->file), build_spec->name,
               or_nothing(build_spec->options), build_spec->label, or_nothing(build_spec->written));
 }
 
 static void record(const char *path, const xpu_device_properties *properties, const char *request) {
-    text line = {0};
+    text_buffer line = {0};
     text_addf(&line, "%ld\t%s\t%s\n", os_process_id(), kind_of(properties), request);
     if (!line.failed) os_file_append(path, line.data, line.size); /* if it can't, the program goes on */
     text_free(&line);
@@ -48,16 +48,16 @@ static void record(const char *path, const xpu_device_properties *properties, co
 void record_build_request(const xpu_device_properties *properties, const kernel_build_spec *build_spec) {
     const char *path = getenv("OPENXPU_RECORD_KERNELS");
     if (!path || !*path || (build_spec->text && !build_spec->written)) return;
-    text request = {0};
+    text_buffer request = {0};
     add_request(&request, build_spec);
     if (!request.failed) record(path, properties, request.data);
     text_free(&request);
 }
 
-static bool read_text(text *out, const char *written) {
+static bool read_text(text_buffer *out, const char *written) {
     static const struct {
         const char *family;
-        bool (*read)(text *out, const char *written);
+        bool (*read)(text_buffer *out, const char *written);
     } readers[] = {{"pointwise ", pointwise_read},
                    {"foreach ", foreach_read},
                    {"reduce ", reduce_read},
@@ -70,7 +70,7 @@ static bool read_text(text *out, const char *written) {
 }
 
 /* Cuts `line` at its bars into the build_spec's fields; the text is written into `written`. */
-static bool read_request(char *line, kernel_build_spec *build_spec, text *written) {
+static bool read_request(char *line, kernel_build_spec *build_spec, text_buffer *written) {
     char *field[5] = {line};
     for (int i = 1; i < 5; i++) {
         field[i] = strchr(field[i - 1], '|');
@@ -95,7 +95,7 @@ xpu_status xpu_request_build(int device, const char *request) {
     char *line = core_strdup(request);
     if (!line) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a build request");
     kernel_build_spec build_spec;
-    text written = {0}, source = {0};
+    text_buffer written = {0}, source = {0};
     xpu_kernel *kernel;
     xpu_status status = XPU_SUCCESS;
     if (!read_request(line, &build_spec, &written))

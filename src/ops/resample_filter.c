@@ -23,7 +23,7 @@ static xpu_status get_kernel(int device, const xpu_resample *args, const step *s
     static const char *const names[] = {"filter_forward", "filter_totals", "filter_backward"};
     static const char *const kinds[] = {"LINEAR", "CUBIC", "LANCZOS"};
     const char *name = names[which];
-    const int kind = args->kind - XPU_RESAMPLE_FILTER_LINEAR;
+    const int kind = (int)args->kind - XPU_RESAMPLE_FILTER_LINEAR;
     const bool wide = args->dtype == XPU_FLOAT64;
     kernel_spec spec;
     spec_begin(&spec, FAMILY_RESAMPLE_FILTER);

@@ -22,26 +22,26 @@ static const struct row {
     [XPU_SCAN_LOGSUMEXP] = {"logcumsumexp", "return LOWEST;", "return log_add_exp(a, b);", "fc", false},
 };
 
-typedef enum entry { ENTRY_COLUMNS, ENTRY_ROWS, ENTRY_TOTALS, ENTRY_CARRIES } entry;
+typedef enum scan_entry { ENTRY_COLUMNS, ENTRY_ROWS, ENTRY_TOTALS, ENTRY_CARRIES } scan_entry;
 
 #define MOST_CHUNKS 1024
 #define ACC_BYTES 32
 
-static void write_functions(text *t, const struct row *row) {
+static void write_functions(text_buffer *t, const struct row *row) {
     text_addf(
         t,
         "static inline acc scan_identity(void) { %s }\nstatic inline acc scan_combine(acc a, acc b) { %s }\n",
         row->identity, row->combine);
 }
 
-bool scan_read(text *out, const char *written) {
+bool scan_read(text_buffer *out, const char *written) {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcmp(table[i].name, written)) return write_functions(out, &table[i]), true;
     return false;
 }
 
 static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtype out, int row_dims,
-                              int local, entry entry, xpu_kernel **kernel) {
+                              int local, scan_entry entry, xpu_kernel **kernel) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(device, &properties));
     static const char *const entries[] = {"scan_columns", "scan_rows", "scan_totals", "scan_carries"};
@@ -65,7 +65,7 @@ static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtyp
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
     char written[48], label[64];
-    text source = {0};
+    text_buffer source = {0};
     write_functions(&source, row);
     snprintf(written, sizeof written, "scan %s", row->name);
     snprintf(label, sizeof label, "%s %s->%s", row->name, dtype_token(in), dtype_token(out));

@@ -10,10 +10,10 @@
 #define GROUP 256
 #define GROUPS_A_UNIT 8
 
-typedef enum entry { ROW, COUNT, PICK, FIND, STORE, MODE } entry;
+typedef enum select_entry { ROW, COUNT, PICK, FIND, STORE, MODE } select_entry;
 
-static xpu_status run(xpu_stream *stream, entry entry, int which, xpu_dtype dtype, const select_params *p,
-                      int64_t groups, int64_t work) {
+static xpu_status run(xpu_stream *stream, select_entry entry, int which, xpu_dtype dtype,
+                      const select_params *p, int64_t groups, int64_t work) {
     static const char *const names[] = {"select_row",  "select_count", "select_pick",
                                         "select_find", "select_store", "mode_row"};
     const int device = xpu_stream_device(stream);

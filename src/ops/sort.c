@@ -9,12 +9,12 @@
 #include "ops/row_walk.h"
 #include "xpu/trace.h"
 
-typedef enum entry { ENTRY_TILES, ENTRY_MERGE, ENTRY_STORE } entry;
+typedef enum sort_entry { ENTRY_TILES, ENTRY_MERGE, ENTRY_STORE } sort_entry;
 
 #define GROUP 64 /* work-items of the kernels that go by elements */
 
 static xpu_status find_kernel(int device, xpu_dtype dtype, bool descending, int row_dims, int local,
-                              entry entry, xpu_kernel **kernel) {
+                              sort_entry entry, xpu_kernel **kernel) {
     static const char *const entries[] = {"sort_tiles", "sort_merge", "sort_store"};
     kernel_spec spec;
     spec_begin(&spec, FAMILY_SORT);

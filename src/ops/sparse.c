@@ -7,19 +7,19 @@
 #include "ops/iter.h"
 #include "ops/kernel.h"
 
-typedef enum entry { ENTRY_KEYS, ENTRY_SEARCH, ENTRY_REDUCE, ENTRY_PRODUCT } entry;
+typedef enum sparse_entry { ENTRY_KEYS, ENTRY_SEARCH, ENTRY_REDUCE, ENTRY_PRODUCT } sparse_entry;
 
 #define GROUP 64
 
 static const char *const names[] = {"sparse_keys", "sparse_search", "sparse_reduce", "sparse_product"};
 
-static void begin(kernel_spec *spec, entry entry) {
+static void begin(kernel_spec *spec, sparse_entry entry) {
     static const char *const builds[] = {"KEYS", "SEARCH", "REDUCE", "PRODUCT"};
     spec_begin(spec, FAMILY_SPARSE);
     spec_enum(spec, "", builds, entry, 4);
 }
 
-static xpu_status find_kernel(int device, const kernel_spec *spec, entry entry, xpu_dtype label,
+static xpu_status find_kernel(int device, const kernel_spec *spec, sparse_entry entry, xpu_dtype label,
                               xpu_kernel **kernel) {
     *kernel = kernel_find(device, spec);
     if (*kernel) return XPU_SUCCESS;

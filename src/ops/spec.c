@@ -3,7 +3,7 @@
 
 #include "core/status.h"
 
-static void add_spec_entry(text *t, const spec_entry *fact) {
+static void add_spec_entry(text_buffer *t, const spec_entry *fact) {
     if (t->size) text_add(t, " ");
     switch (fact->form) {
     case SPEC_ENTRY_INT: text_addf(t, "-D%s=%lld", fact->name, (long long)fact->value.number); break;
@@ -15,7 +15,7 @@ static void add_spec_entry(text *t, const spec_entry *fact) {
     }
 }
 
-xpu_status spec_options(const kernel_spec *spec, const char *kernel, text *options) {
+xpu_status spec_options(const kernel_spec *spec, const char *kernel, text_buffer *options) {
     XPU_REJECT_IF(
         spec->refused.bits,
         "internal error: kernel %s: option %s is %lld, which doesn't fit into its %d bits of the kernel key",

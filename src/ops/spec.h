@@ -166,6 +166,6 @@ SPEC_INLINE void spec_int_if(kernel_spec *spec, bool shown, const char *name, in
 
 /* The option text, "-DT=f32 -DLOCAL=64". XPU_ERROR_INVALID_ARGUMENT if a value didn't fit its bits; the
  * message names `kernel`. */
-xpu_status spec_options(const kernel_spec *spec, const char *kernel, text *options);
+xpu_status spec_options(const kernel_spec *spec, const char *kernel, text_buffer *options);
 
 #endif

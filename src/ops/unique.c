@@ -9,10 +9,10 @@
 
 #define GROUP 128 /* work-items; a tile of the sort has twice as many rows */
 
-typedef enum entry { TILES, MERGE, WIDEN, HEADS, STORE, COUNTS } entry;
+typedef enum unique_entry { TILES, MERGE, WIDEN, HEADS, STORE, COUNTS } unique_entry;
 
-static xpu_status run(xpu_stream *stream, entry entry, xpu_dtype dtype, const unique_params *p, int64_t items,
-                      int64_t cost) {
+static xpu_status run(xpu_stream *stream, unique_entry entry, xpu_dtype dtype, const unique_params *p,
+                      int64_t items, int64_t cost) {
     static const char *const names[] = {"unique_tiles", "unique_merge", "unique_widen",
                                         "unique_heads", "unique_store", "unique_counts"};
     const int device = xpu_stream_device(stream);

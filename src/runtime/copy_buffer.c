@@ -31,7 +31,7 @@ static xpu_status get_kernel(int device, bytes_kernel which, xpu_kernel **kernel
     *kernel = atomic_load_explicit(&kernels[device][which], memory_order_acquire);
     if (*kernel) return XPU_SUCCESS;
     static const char file[] = "#include \"bytes.cl\"\n";
-    text source = {0};
+    text_buffer source = {0};
     embedded_seen seen = {0};
     xpu_status status = embedded_add(&source, file, sizeof file - 1, &seen);
     if (status == XPU_SUCCESS && source.failed)

@@ -98,7 +98,7 @@ static xpu_status check(const xpu_image *image) {
 
 /* --- writing --- */
 
-static void add_string(text *to, const char *string) {
+static void add_string(text_buffer *to, const char *string) {
     text_add(to, "\"");
     for (const char *c = string; *c; c++)
         if (*c == '"' || *c == '\\' || (unsigned char)*c < 0x20)
@@ -108,13 +108,13 @@ static void add_string(text *to, const char *string) {
     text_add(to, "\"");
 }
 
-static void add_field(text *to, const char *name, const char *string) {
+static void add_field(text_buffer *to, const char *name, const char *string) {
     text_addf(to, ", \"%s\": ", name);
     add_string(to, string);
 }
 
 /* The header line up to the hash's digits. */
-static void add_line(text *to, const xpu_image *image) {
+static void add_line(text_buffer *to, const xpu_image *image) {
     text_addf(to, "{\"xpu_image\": %d, \"kind\": \"%s\"", FORMAT, kinds[image->kind]);
     add_field(to, "name", image->name);
     add_field(to, "build_options", image->build_options);
@@ -137,7 +137,7 @@ static void add_line(text *to, const xpu_image *image) {
     text_addf(to, "], \"code_size\": %llu, \"hash\": \"", (unsigned long long)image->code_size);
 }
 
-static xpu_status write_line(const xpu_image *image, const text *line, char *bytes, size_t room,
+static xpu_status write_line(const xpu_image *image, const text_buffer *line, char *bytes, size_t room,
                              size_t *size) {
     if (line->failed) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a kernel image");
     const size_t end = line->size + HASH128_DIGITS + sizeof END_OF_LINE - 1, all = end + image->code_size;
@@ -160,7 +160,7 @@ static xpu_status write_line(const xpu_image *image, const text *line, char *byt
 xpu_status xpu_image_write(const xpu_image *image, void *bytes, size_t room, size_t *size) {
     XPU_REJECT_IF(!image || !size, "NULL");
     XPU_TRY(check(image));
-    text line = {0};
+    text_buffer line = {0};
     add_line(&line, image);
     const xpu_status status = write_line(image, &line, bytes, room, size);
     text_free(&line);

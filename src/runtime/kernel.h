@@ -8,16 +8,16 @@
 
 enum { KEY_SIZE = HASH128_DIGITS + 1 };
 
-typedef struct program {
-    struct program *next;
+typedef struct cached_program {
+    struct cached_program *next;
     int device;
     char key[KEY_SIZE];
     cl_program program;
-} program;
+} cached_program;
 
 struct xpu_kernel {
     struct xpu_kernel *next;
-    const program *program;
+    const cached_program *program;
     int device;
     char *name, *label;
     /* The driver's kernel object keeps its arguments, so each launching thread has its own. */

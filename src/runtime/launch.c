@@ -113,9 +113,9 @@ enum { LATE = 300000, FIRST_PAUSE = 20000000, LONGEST_PAUSE = 1000000000 }; /* n
 enum { SHORT_LAUNCHES = 128 };                  /* in units of PARALLEL_FROM: a few milliseconds */
 static _Atomic uint64_t alone_until, alone_for; /* 0: no thread was late */
 
-static bool goes_alone(uint64_t work) {
+static bool goes_alone(uint64_t amount) {
     const uint64_t until = atomic_load_explicit(&alone_until, memory_order_relaxed);
-    if (!until || !work || work / SHORT_LAUNCHES > (uint64_t)TUNED(true, PARALLEL_FROM)) return false;
+    if (!until || !amount || amount / SHORT_LAUNCHES > (uint64_t)TUNED(true, PARALLEL_FROM)) return false;
     return os_clock() < until;
 }
 

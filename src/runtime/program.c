@@ -11,7 +11,7 @@
 #include "core/text.h"
 
 static os_mutex programs_lock = OS_MUTEX_INIT; /* guards the lists and the statistics */
-static program *programs;
+static cached_program *programs;
 static xpu_kernel *kernels;
 static xpu_program_stats stats;
 
@@ -208,16 +208,16 @@ static hash128 hash_code(const code *from) {
 }
 
 /* Finds or creates the program for this input; called with programs_lock held. */
-static xpu_status get_program(int index, const code *from, const char *label, const program **result) {
+static xpu_status get_program(int index, const code *from, const char *label, const cached_program **result) {
     const cl_device *device = &cl_devices[index];
     char key[KEY_SIZE];
     end_key(device, hash_code(from), key);
-    for (program *p = programs; p; p = p->next) {
+    for (cached_program *p = programs; p; p = p->next) {
         if (p->device != index || strcmp(p->key, key)) continue;
         *result = p;
         return XPU_SUCCESS;
     }
-    program *p = core_calloc(1, sizeof *p);
+    cached_program *p = core_calloc(1, sizeof *p);
     if (!p) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a program");
     if (from->source) dump_source(from->source, from->options, label, key);
     for (int i = 0; i < from->count; i++) {
@@ -261,7 +261,8 @@ xpu_status kernel_instance(xpu_kernel *kernel, cl_kernel *instance) {
 }
 
 /* Finds or creates kernel `name` of `owner`; called with programs_lock held. */
-static xpu_status get_kernel(const program *owner, const char *name, const char *label, xpu_kernel **result) {
+static xpu_status get_kernel(const cached_program *owner, const char *name, const char *label,
+                             xpu_kernel **result) {
     for (xpu_kernel *k = kernels; k; k = k->next) {
         if (k->program != owner || strcmp(k->name, name)) continue;
         *result = k;
@@ -294,7 +295,7 @@ static xpu_status get_kernel(const program *owner, const char *name, const char 
 
 static xpu_status create(int index, const code *from, const char *name, const char *label,
                          xpu_kernel **kernel) {
-    const program *owner = NULL;
+    const cached_program *owner = NULL;
     if (!label) label = name;
     os_mutex_lock(&programs_lock);
     xpu_status status = get_program(index, from, label, &owner);
@@ -318,8 +319,8 @@ xpu_status kernel_binary(const xpu_kernel *kernel, unsigned char **data, size_t 
 
 bool kernels_together(int index, const char *const *sources, const char *options, const char *const *names,
                       int count, xpu_kernel **made) {
-    const program *owner = NULL;
-    text all = {0};
+    const cached_program *owner = NULL;
+    text_buffer all = {0};
     text_addf(&all, "%s %s", cl_devices[index].options, options);
     if (all.failed) return text_free(&all), false;
     const code from = {.sources = sources, .count = count, .options = all.data};
@@ -337,7 +338,7 @@ xpu_status xpu_kernel_create(int index, const char *source, const char *options,
     XPU_REJECT_IF(!source || !name || !kernel, "source, name and kernel must not be NULL");
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(index, &properties));
-    text all = {0};
+    text_buffer all = {0};
     text_addf(&all, "%s %s", cl_devices[index].options, options ? options : "");
     if (all.failed) {
         text_free(&all);

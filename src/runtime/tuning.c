@@ -196,7 +196,7 @@ xpu_status xpu_tuning_save(int device) {
     XPU_TRY(check(device, 0));
     const char *path = path_of(device);
     if (!*path) return xpu_fail(XPU_ERROR_IO, "there is no kernel cache to store measurements in");
-    text values = {0};
+    text_buffer values = {0};
     text_add(&values, "");
     for (int i = 0; i < TUNING_ALL; i++)
         if (is_kept(device, i))

@@ -19,7 +19,7 @@ const char *xpu_tile_stage_name(xpu_tile_stage stage) {
 /* The allocation that the caller receives: the public struct and the texts it points to. */
 typedef struct result {
     xpu_tile_program program;
-    text source, dump;
+    text_buffer source, dump;
     char target[XPU_TILE_TARGET_TEXT];
     char *image; /* the program as text; NULL until requested */
 } result;

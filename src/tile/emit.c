@@ -293,16 +293,16 @@ static expr emit_load(emitter *e, op *o, const coords *at) {
     expr p = emit_value(e, o->args[0], at),
          x = {.kind = p.kind == UNIFORM ? UNIFORM : VARYING, .depth = p.depth, .divisor = 1};
     const type *ty = o->results[0].type;
-    const char *root = p.root;
+    const char *base = p.root;
     if (op_attr(o, "isVolatile"))
-        root = tile_format(e->t, "((volatile __global %s *)%s)", c_stored(ty->element), root);
-    bool run = is_run(&p) && root == p.root;
+        base = tile_format(e->t, "((volatile __global %s *)%s)", c_stored(ty->element), base);
+    bool run = is_run(&p) && base == p.root;
     expr mask = {.text = "true", .kind = UNIFORM, .is_constant = true, .constant = 1};
     x.is_whole = is_whole(&p);
     e->splits |= p.kind == LINEAR && p.stride == 1 && p.parts > 1 && !run;
-    x.text = load_text(e, ty->element, root, &p);
+    x.text = load_text(e, ty->element, base, &p);
     if (p.row) /* mostly a vector: elements one by one only where they are apart */
-        x.text = tile_format(e->t, "(%s ? %s : %s)", p.when, load_text(e, ty->element, root, p.row), x.text);
+        x.text = tile_format(e->t, "(%s ? %s : %s)", p.when, load_text(e, ty->element, base, p.row), x.text);
     if (o->arg_count > 1) mask = emit_value(e, o->args[1], at);
     bool masked = !(mask.is_constant && mask.constant);
     if (run && is_whole(&mask)) {
@@ -335,14 +335,14 @@ static op *descriptor_of(emitter *e, op *o) {
 /* The address of the block's element `at`, and whether it lies inside. */
 expr descriptor_element(emitter *e, op *o, const coords *at, const char **inside, int *depth) {
     op *d = descriptor_of(e, o);
-    const type *block = d->results[0].type;
+    const type *shape = d->results[0].type;
     expr p = emit_value(e, d->args[0], NULL), offset = constant_int(e, 0);
     buffer all = {0};
-    int rank = block->rank;
+    int rank = shape->rank;
     bool indexed = o->code == OP_DESCRIPTOR_GATHER || o->code == OP_DESCRIPTOR_SCATTER;
     if (!indexed && at->rank != rank)
         at = delinear(
-            e, block,
+            e, shape,
             linear_index(
                 e, o->code == OP_DESCRIPTOR_LOAD ? o->results[0].type : o->args[o->arg_count - 1]->type, at));
     *depth = e->block_depth;
@@ -407,16 +407,16 @@ static expr emit_materialized(emitter *e, value *v, const coords *at) {
 /* A reduction over two elements, where it is wanted. */
 static expr emit_small_reduce(emitter *e, op *o, const coords *at, int index) {
     int axis = (int)op_attr_int(o, "axis", 0), n = o->arg_count;
-    expr *sum = NEW_ARRAY(e->t, expr, n), *element = NEW_ARRAY(e->t, expr, n);
+    expr *sum = NEW_ARRAY(e->t, expr, n), *next_element = NEW_ARRAY(e->t, expr, n);
     for (int k = 0; k < o->args[0]->type->shape[axis]; k++) {
         const coords *from = with_dim(e, at, axis, constant_int(e, k));
-        for (int i = 0; i < n; i++) element[i] = emit_value(e, o->args[i], from);
+        for (int i = 0; i < n; i++) next_element[i] = emit_value(e, o->args[i], from);
         if (k) {
             expr *next = NEW_ARRAY(e->t, expr, n);
-            emit_combine(e, o, sum, element, next);
+            emit_combine(e, o, sum, next_element, next);
             sum = next;
         } else {
-            memcpy(sum, element, sizeof(expr) * (size_t)n);
+            memcpy(sum, next_element, sizeof(expr) * (size_t)n);
         }
     }
     return sum[index];

@@ -33,14 +33,14 @@ void buffer_addf(tile *t, buffer *b, const char *format, ...) TEXT_PRINTF(3, 4);
  * elements adjacent along K. Each block is contiguous, in the order of a subgroup block read; the blocks are
  * in row-major order.
  * RIGHT_VNNI: without a matrix engine, 8-bit elements of the right operand in dwords of four along K. */
-typedef enum order {
+typedef enum element_order {
     ROW_MAJOR,
     LEFT_BLOCKED,
     RIGHT_BLOCKED,
     RIGHT_VNNI,
     LOCAL_TILE,           /* tensor cores: rows of swizzled 16-byte vectors (swizzled_offset) */
     LOCAL_TILE_TRANSPOSED /* the same for columns */
-} order;
+} element_order;
 
 /* Storage of a value's elements: local memory, or on a GPU registers if each lane accesses only its own. */
 typedef struct materialized {
@@ -59,7 +59,7 @@ typedef struct materialized {
     bool is_scattered;       /* the elements that fill it are not contiguous in memory */
     bool is_copied;          /* filled by asynchronous copies */
     int stages;              /* copies of the array, one per pipeline stage; 0: no pipeline */
-    order order;
+    element_order order;
     element packed;              /* blocked layouts: the stored element type */
     const struct tiling *grid;   /* elements are in this accumulator layout; NULL: in chunks */
     struct materialized *joined; /* it reuses that one's array: both are in registers, or neither */
@@ -76,11 +76,11 @@ typedef struct tiling {
 } tiling;
 
 /* A loop-carried tensor whose elements all grow by the same amount: an initial value plus a scalar. */
-typedef struct offset {
+typedef struct carried_offset {
     value *start;     /* the value before the loop */
     value *step;      /* added in each iteration; all its elements are equal */
     const char *name; /* C variable of the scalar */
-} offset;
+} carried_offset;
 
 int lane_dim(tile *t, const type *ty); /* the dimension that is mapped to the lanes */
 /* For a reduction along `axis` on a CPU: the only other dimension, if it is contiguous in memory and has
@@ -267,7 +267,7 @@ const coords *delinear(emitter *e, const type *shape, expr index);
 const coords *make_coords(emitter *e, int rank, const expr *dims, const expr *linear);
 expr emit_elementwise(emitter *e, op *o, const expr *args, int index);
 const char *materialized_text(emitter *e, materialized *h, const coords *at, expr *index);
-const char *load_text(emitter *e, element el, const char *root, const expr *p);
+const char *load_text(emitter *e, element el, const char *base, const expr *p);
 const char *store_text(emitter *e, element el, const expr *p, const char *v);
 /* The functions of float8.h that convert an 8-bit float to float, and back. */
 const char *widening_f8(emitter *e, element el);
@@ -347,7 +347,7 @@ typedef struct matrix {
 
 /* Does the target have an instruction for this dot? If so, describes it. */
 bool dot_unit(const tile *t, const op *o, matrix *x);
-order operand_order(const matrix *u, int which, int fill_dim);
+element_order operand_order(const matrix *u, int which, int fill_dim);
 /* The descriptor load that produces operand `which` of the dot, possibly transposed, if the operand can be
  * read directly from global memory in the matrix engine's layout; else NULL. */
 op *dot_direct(const tile *t, const op *o, int which, const matrix *u, bool *is_transposed);

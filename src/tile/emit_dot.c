@@ -18,7 +18,7 @@ static const char *scaled_format(const op *o, int which) {
 }
 
 /* NVIDIA's units turn what lies across k as they read it, but for bytes, which have to lie along k. */
-order operand_order(const matrix *u, int which, int fill_dim) {
+element_order operand_order(const matrix *u, int which, int fill_dim) {
     switch (u->kind) {
     case UNIT_BYTES: return which ? RIGHT_VNNI : ROW_MAJOR;
     case UNIT_XMX: return which ? RIGHT_BLOCKED : LEFT_BLOCKED;
@@ -26,7 +26,7 @@ order operand_order(const matrix *u, int which, int fill_dim) {
     }
 }
 
-static bool is_local_tile(order o) { return o == LOCAL_TILE || o == LOCAL_TILE_TRANSPOSED; }
+static bool is_local_tile(element_order o) { return o == LOCAL_TILE || o == LOCAL_TILE_TRANSPOSED; }
 
 /* Does an array that lies like this serve as operand number `which`? */
 static bool suits(const matrix *u, int which, const materialized *h) {
@@ -762,14 +762,14 @@ static void emit_matrix(emitter *e, op *o, const matrix *u) {
         x.height = x.rows;
     }
     int wide = x.across / lanes, high = x.rows / 8, steps = K / u->depth;
-    const char *c = c_type(ty), *group = wide * x.down > 1 ? "(int)get_sub_group_id()" : "0";
+    const char *c = c_type(ty), *group_id = wide * x.down > 1 ? "(int)get_sub_group_id()" : "0";
     plan p = {0};
     uint64_t weight = e->weight;
     expr ib = open_loop(e, &p, "b", batch, 1), im = open_loop(e, &p, "m", M, x.rows * x.down),
          in = open_loop(e, &p, "n", N, x.columns * x.across);
     in.divisor = x.across;
     bool idle = wide * x.down < e->lanes / lanes;
-    if (idle) open_scope(e, "if (%s < %d) {", group, wide * x.down);
+    if (idle) open_scope(e, "if (%s < %d) {", group_id, wide * x.down);
     const coords *at[MOST_PARTS];
     const char *sums[MOST_PARTS / 8];
     e->grid = parts;
@@ -800,8 +800,8 @@ static void emit_matrix(emitter *e, op *o, const matrix *u) {
                  .N = N,
                  .wide = wide,
                  .steps = steps};
-    emit_line(e, e->depth, "const int %s = %s / %d * %d, %s = %s %% %d;", q.row, group, wide, high, q.column,
-              group, wide);
+    emit_line(e, e->depth, "const int %s = %s / %d * %d, %s = %s %% %d;", q.row, group_id, wide, high,
+              q.column, group_id, wide);
     if (condition) {
         open_scope(e, "if (direct%s) {", serial);
         multiply(e, &q, &direct[0], &direct[1]);

@@ -519,9 +519,9 @@ const char *narrowing_f8(emitter *e, element el) {
 
 /* The offset of an element, by lane. In loops that the CPU driver unrolls it loses the part that all lanes
  * share from offsets of lanes that lie apart ("arg0[v + 10 * lane]"), so there the root takes that part. */
-static const char *place(emitter *e, const char **root, const expr *p) {
+static const char *place(emitter *e, const char **base, const expr *p) {
     if (!e->t->target.is_cpu || p->kind != LINEAR || p->stride == 1 || p->is_constant) return lane_text(e, p);
-    *root = tile_format(e->t, "(%s + %s)", *root, p->text);
+    *base = tile_format(e->t, "(%s + %s)", *base, p->text);
     return tile_format(e->t, "%lld * lane", (long long)p->stride);
 }
 
@@ -554,10 +554,10 @@ const char *loaded_text(emitter *e, element el, const char *bits) {
     }
 }
 
-const char *load_text(emitter *e, element el, const char *root, const expr *p) {
-    const char *offset = place(e, &root, p);
-    if (el == F16 && !e->t->target.has_fp16) return tile_format(e->t, "vload_half(%s, %s)", offset, root);
-    return loaded_text(e, el, tile_format(e->t, "%s[%s]", root, offset));
+const char *load_text(emitter *e, element el, const char *base, const expr *p) {
+    const char *offset = place(e, &base, p);
+    if (el == F16 && !e->t->target.has_fp16) return tile_format(e->t, "vload_half(%s, %s)", offset, base);
+    return loaded_text(e, el, tile_format(e->t, "%s[%s]", base, offset));
 }
 
 /* Its bits; it fits the element type already. */
@@ -579,10 +579,10 @@ const char *stored_text(emitter *e, element el, const char *v) {
 
 /* The value fits the element type already. */
 const char *store_text(emitter *e, element el, const expr *p, const char *v) {
-    const char *root = p->root, *offset = place(e, &root, p);
+    const char *base = p->root, *offset = place(e, &base, p);
     if (el == F16 && !e->t->target.has_fp16)
-        return tile_format(e->t, "vstore_half_rte(%s, %s, %s);", v, offset, root);
-    return tile_format(e->t, "%s[%s] = %s;", root, offset, stored_text(e, el, v));
+        return tile_format(e->t, "vstore_half_rte(%s, %s, %s);", v, offset, base);
+    return tile_format(e->t, "%s[%s] = %s;", base, offset, stored_text(e, el, v));
 }
 
 /* `x`, computed in float, rounded to a narrower type. */

@@ -211,10 +211,10 @@ static void across_subgroups(emitter *e, op *o, op_code simple, expr *all, int w
         buffer_addf(e->t, &e->locals, "    int turn = 0;\n");
     emit_line(e, e->depth, "turn ^= %d;", groups);
     for (int i = 0; i < n; i++) {
-        const char *materialized = c_materialized(o->args[i]->type);
-        names[i] = tile_format(e->t, "g_%s_%d", materialized, i);
+        const char *type_name = c_materialized(o->args[i]->type);
+        names[i] = tile_format(e->t, "g_%s_%d", type_name, i);
         if (!strstr(e->locals.data, tile_format(e->t, " %s[", names[i]))) {
-            buffer_addf(e->t, &e->locals, "    __local %s %s[%d];\n", materialized, names[i], 2 * groups);
+            buffer_addf(e->t, &e->locals, "    __local %s %s[%d];\n", type_name, names[i], 2 * groups);
             e->local_memory += (uint64_t)groups * 16;
         }
         emit_line(e, e->depth, "if ((lane & %d) == 0) %s[turn + lane / %d] = %s;", together - 1, names[i],

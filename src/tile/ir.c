@@ -276,7 +276,7 @@ bool is_int(const type *ty) {
 }
 bool is_float(const type *ty) { return !ty->is_pointer && !ty->is_descriptor && ty->element >= F8E4M3FN; }
 
-void type_print(text *out, const type *ty) {
+void type_print(text_buffer *out, const type *ty) {
     if (!ty) {
         text_add(out, "?");
         return;
@@ -398,7 +398,7 @@ attr *op_set_attr(tile *t, op *o, const char *name) {
 
 /* --- printing, in MLIR's generic form --- */
 
-static void print_string(text *out, const char *s, size_t size) {
+static void print_string(text_buffer *out, const char *s, size_t size) {
     text_add(out, "\"");
     for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)s[i];
@@ -410,7 +410,7 @@ static void print_string(text *out, const char *s, size_t size) {
     text_add(out, "\"");
 }
 
-static void print_number(text *out, const attr *a) {
+static void print_number(text_buffer *out, const attr *a) {
     if (a->kind == ATTR_INT) {
         if (a->type && a->type->element == I1)
             text_add(out, a->integer ? "true" : "false");
@@ -434,7 +434,7 @@ static void print_number(text *out, const attr *a) {
     }
 }
 
-static void print_attr(text *out, const attr *a) {
+static void print_attr(text_buffer *out, const attr *a) {
     switch (a->kind) {
     case ATTR_UNIT: break;
     case ATTR_INT:
@@ -476,13 +476,13 @@ static void print_attr(text *out, const attr *a) {
     }
 }
 
-static void print_values(text *out, value *const *values, int count) {
+static void print_values(text_buffer *out, value *const *values, int count) {
     for (int i = 0; i < count; i++) text_addf(out, "%s%%%d", i ? ", " : "", values[i]->id);
 }
 
-static void print_block(tile *t, text *out, const block *b, int indent);
+static void print_block(tile *t, text_buffer *out, const block *b, int indent);
 
-static void print_op(tile *t, text *out, const op *o, int indent) {
+static void print_op(tile *t, text_buffer *out, const op *o, int indent) {
     text_addf(out, "%*s", indent, "");
     for (int i = 0; i < o->result_count; i++) text_addf(out, "%s%%%d", i ? ", " : "", o->results[i].id);
     text_addf(out, "%s\"%s\"(", o->result_count ? " = " : "", op_table[o->code].name);
@@ -534,11 +534,11 @@ static void print_op(tile *t, text *out, const op *o, int indent) {
     text_add(out, "\n");
 }
 
-static void print_block(tile *t, text *out, const block *b, int indent) {
+static void print_block(tile *t, text_buffer *out, const block *b, int indent) {
     for (const op *o = b->first; o; o = o->next) print_op(t, out, o, indent);
 }
 
-void module_print(tile *t, text *out) {
+void module_print(tile *t, text_buffer *out) {
     text_add(out, "\"builtin.module\"() ({\n");
     print_block(t, out, t->module->regions[0].first, 2);
     text_add(out, "}) : () -> ()\n");

@@ -218,7 +218,7 @@ static void add_library(emitter *e, buffer *out) {
 
 /* Appends the used files of special functions from the operator library, and the definitions that they need.
  */
-static void add_special(const emitter *e, text *out) {
+static void add_special(const emitter *e, text_buffer *out) {
     static const char gamma[] = "#include \"pointwise/pointwise_special.cl\"\n";
     static const char bessel[] = "#include \"pointwise/pointwise_bessel.cl\"\n";
     static const char error_functions[] = "#include \"pointwise/erf_double.h\"\n";
@@ -313,7 +313,7 @@ void tile_emit(tile *t) {
     find_written(t, &kernel->regions[0]);
     add_library(e, &library);
 
-    text *out = t->source;
+    text_buffer *out = t->source;
     text_addf(out, "/* %s, from Triton IR for %s: one program is one %s of %d lanes */\n", name,
               t->target.name, t->target.is_cpu ? "subgroup" : "work-group", e->lanes);
     if (t->target.has_fp64) text_add(out, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n");

@@ -526,7 +526,7 @@ static void find_offset(tile *t, value *arg, value *start, value *yielded, value
         return;
     if (!start->def && !start->offset)
         return; /* the start must be computable later: no carried value of an outer loop */
-    arg->offset = NEW(t, offset);
+    arg->offset = NEW(t, carried_offset);
     arg->offset->start = start;
     arg->offset->step = o->args[1];
     result->offset = arg->offset;
@@ -728,7 +728,7 @@ static void mark_blocked(layout *l, region *r, bool plain, int64_t *sums) {
                 if (plain && fits && unit.kind == UNIT_BYTES && i == 0) h->is_cross_lane = h->is_plain = true;
                 if (plain || !fits || h->is_plain || h->order) continue;
                 if (unit.kind == UNIT_PTX) h->fill_dim = memory_dim(o->args[i], 8);
-                order wanted = operand_order(&unit, i, h->fill_dim);
+                element_order wanted = operand_order(&unit, i, h->fill_dim);
                 if (!wanted) continue;
                 h->order = wanted;
                 h->packed = unit.element;
@@ -767,7 +767,7 @@ static void fix_layout(layout *l, value *v) {
 }
 
 /* For --dump-after layout: where the value is. */
-static void note_location(tile *t, text *out, const value *v) {
+static void note_location(tile *t, text_buffer *out, const value *v) {
     if (v->materialized)
         text_addf(out, "  // materialized, lanes along dimension %d, read until operation %d",
                   v->materialized->lane_dim, v->materialized->last_use);

@@ -16,7 +16,7 @@ typedef struct draft {
 
 void check_type(parser *p, const value *v, const type *ty, const char *at) {
     if (v->type == ty) return;
-    text have = {0}, said = {0};
+    text_buffer have = {0}, said = {0};
     type_print(&have, v->type);
     type_print(&said, ty);
     char *message = tile_format(p->t, "the value has type %s, but the text says %s",

@@ -101,12 +101,12 @@ static unsigned long long get(const void *from, const field *f) {
     return *(const uint64_t *)at;
 }
 
-static bool set(void *to, const field *f, unsigned long long value) {
+static bool set(void *to, const field *f, unsigned long long setting) {
     char *at = (char *)to + f->offset;
-    if (f->size == sizeof(uint64_t)) *(uint64_t *)at = value;
-    if (f->size == sizeof(int)) *(int *)at = (int)value;
-    if (f->size == sizeof(bool)) *(bool *)at = value;
-    return f->size == sizeof(uint64_t) || value <= (f->size == sizeof(bool) ? 1 : INT32_MAX);
+    if (f->size == sizeof(uint64_t)) *(uint64_t *)at = setting;
+    if (f->size == sizeof(int)) *(int *)at = (int)setting;
+    if (f->size == sizeof(bool)) *(bool *)at = setting;
+    return f->size == sizeof(uint64_t) || setting <= (f->size == sizeof(bool) ? 1 : INT32_MAX);
 }
 
 /* Parses the fields in `text`. If a field occurs twice, the last one counts. `seen` gets one bit per field.
@@ -122,8 +122,8 @@ static xpu_status read_fields(const char *text, const field *fields, int count, 
         const char *digits = text + name + 1;
         char *end = NULL;
         bool is_number = name + 1 < size && *digits >= '0' && *digits <= '9' && size - name < 20;
-        unsigned long long value = is_number ? strtoull(digits, &end, 10) : 0;
-        if (which == count || end != text + size || !set(to, &fields[which], value))
+        unsigned long long setting = is_number ? strtoull(digits, &end, 10) : 0;
+        if (which == count || end != text + size || !set(to, &fields[which], setting))
             return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "\"%.*s\" is not a known field with a valid value",
                             (int)(size < 100 ? size : 100), text);
         *seen |= (uint64_t)1 << which;

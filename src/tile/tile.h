@@ -85,7 +85,7 @@ const type *type_make(tile *t, type want);
 const type *type_scalar(tile *t, element e);
 const type *type_with(tile *t, const type *shape, const type *of); /* shape of `shape`, elements of `of` */
 const type *type_element(tile *t, const type *ty);                 /* the scalar type of the elements */
-void type_print(text *out, const type *ty);
+void type_print(text_buffer *out, const type *ty);
 bool is_int(const type *ty); /* integer (not pointer), scalar or tensor */
 bool is_float(const type *ty);
 int element_bits(element e);
@@ -141,7 +141,7 @@ struct value {
     int cost;                          /* layout.c: cost of computing one element from materialized values */
     int wanted_at, stamp, seen;        /* layout.c: level of the last use plus 1, and marks of its walks */
     struct materialized *materialized; /* layout.c: storage of the elements; NULL: recomputed at each use */
-    struct offset *offset;             /* layout.c: kept as an initial value plus a scalar offset */
+    struct carried_offset *offset;     /* layout.c: kept as an initial value plus a scalar offset */
     struct memo *memo;                 /* emit.c: elements computed so far */
     int pending;                       /* emit.c: serial number of the open group that produces it */
     int8_t splat;              /* layout.c: 1: all elements are equal; -1: not known to be; 0: not computed */
@@ -382,9 +382,9 @@ struct tile {
     int stages;                      /* pipeline stages of loops that prefetch into local memory; 1: none */
     bool reduces;                    /* layout.c: the kernel has reductions or scans */
     bool layout_changed;             /* the trial emission changed the layout */
-    text *source;                    /* output: OpenCL C */
+    text_buffer *source;             /* output: OpenCL C */
     xpu_tile_program *program;       /* output: how to launch it */
-    void (*note)(tile *t, text *out, const value *v); /* prints an annotation after an operation */
+    void (*note)(tile *t, text_buffer *out, const value *v); /* prints an annotation after an operation */
 };
 
 void tile_free_all(tile *t);
@@ -410,7 +410,7 @@ int64_t op_attr_int(const op *o, const char *name, int64_t otherwise);
 attr *op_set_attr(tile *t, op *o, const char *name);
 /* Does each element of the result depend only on the same element of each operand? */
 bool is_elementwise(const op *o);
-void module_print(tile *t, text *out); /* generic form, with the notes of the stages that ran */
+void module_print(tile *t, text_buffer *out); /* generic form, with the notes of the stages that ran */
 
 /* --- stages --- */
 

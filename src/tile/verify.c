@@ -19,7 +19,7 @@ static void want_counts(tile *t, const op *o, int args, int results) {
 
 static void want_type(tile *t, const op *o, const type *have, const type *wanted, const char *what) {
     if (have == wanted) return;
-    text a = {0}, b = {0};
+    text_buffer a = {0}, b = {0};
     type_print(&a, wanted);
     type_print(&b, have);
     char *message = tile_format(t, "%s: %s is of type %s, not %s", name_of(o), what, b.data ? b.data : "?",
@@ -438,10 +438,10 @@ static void verify_descriptor(tile *t, const op *o) {
     bool loads = o->code == OP_DESCRIPTOR_LOAD || o->code == OP_DESCRIPTOR_GATHER;
     bool indexed = o->code == OP_DESCRIPTOR_GATHER || o->code == OP_DESCRIPTOR_SCATTER;
     want_counts(t, o, 1 + (indexed ? 2 : d->rank) + !loads, loads);
-    const type *block = loads ? result_type(o, 0) : arg_type(o, o->arg_count - 1);
-    want(t, o, block->is_tensor && block->element == d->element,
+    const type *tile_type = loads ? result_type(o, 0) : arg_type(o, o->arg_count - 1);
+    want(t, o, tile_type->is_tensor && tile_type->element == d->element,
          "the block and the descriptor have different element types");
-    want(t, o, indexed || block->count == d->count, "the block and the descriptor have different sizes");
+    want(t, o, indexed || tile_type->count == d->count, "the block and the descriptor have different sizes");
     for (int i = 1; i < (indexed ? 3 : 1 + d->rank); i++) {
         const type *at = arg_type(o, i);
         bool rows = indexed && i == 1;
@@ -449,8 +449,8 @@ static void verify_descriptor(tile *t, const op *o) {
              "the offsets must be integers");
     }
     want(t, o,
-         !indexed || (d->rank == 2 && block->rank == 2 && block->shape[0] == arg_type(o, 1)->shape[0] &&
-                      block->shape[1] == d->shape[1]),
+         !indexed || (d->rank == 2 && tile_type->rank == 2 &&
+                      tile_type->shape[0] == arg_type(o, 1)->shape[0] && tile_type->shape[1] == d->shape[1]),
          "the block's rows don't match the row indices");
 }
 

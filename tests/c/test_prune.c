@@ -13,7 +13,7 @@
 static char result[4096];
 
 static const char *pruned(const char *source, const char *options) {
-    text out = {0};
+    text_buffer out = {0};
     prune_source(&out, source, options);
     assert_false(out.failed);
     assert_true(out.size < sizeof result);
@@ -115,7 +115,7 @@ static void functions_without_a_clear_end_stay(void **state) {
 }
 
 static void many_functions_in_a_row(void **state) {
-    text source = {0};
+    text_buffer source = {0};
     for (int i = 0; i < 500; i++)
         text_addf(&source, "static inline int f%d(int a) { return f%d(a); }\n", i, i + 1);
     text_add(&source, "__kernel void k(int a) { f490(a); }\n");

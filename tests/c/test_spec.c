@@ -15,14 +15,14 @@ static bool same(const kernel_spec *a, const kernel_spec *b) {
 }
 
 static void options_are(const kernel_spec *spec, const char *expected) {
-    text options = {0};
+    text_buffer options = {0};
     assert_int_equal(spec_options(spec, "test", &options), XPU_SUCCESS);
     assert_string_equal(options.data ? options.data : "", expected);
     text_free(&options);
 }
 
 static void is_refused(const kernel_spec *spec, const char *name) {
-    text options = {0};
+    text_buffer options = {0};
     assert_int_equal(spec->key.family, FAMILY_NONE);
     assert_int_equal(spec_options(spec, "test", &options), XPU_ERROR_INVALID_ARGUMENT);
     assert_non_null(strstr(xpu_last_error(), "internal error: kernel test"));

@@ -20,7 +20,7 @@ typedef enum conv_kernel { KERNEL_TILES, KERNEL_POINT, KERNEL_FINISH } conv_kern
 
 typedef struct conv_choice {
     conv_kernel kernel;
-    direction direction;
+    conv_direction direction;
     tile_shape tile;
     xpu_dtype dtype;
     bool long_index, channels_fast, point_kernel, sliced;
@@ -56,7 +56,7 @@ static int64_t volume(const xpu_i32 size[3]) { return (int64_t)size[0] * size[1]
 
 static const xpu_post_ops no_post_ops;
 
-static xpu_status run(xpu_stream *stream, xpu_dtype dtype, direction direction, conv_params p,
+static xpu_status run(xpu_stream *stream, xpu_dtype dtype, conv_direction direction, conv_params p,
                       const xpu_tensor *bias, const xpu_post_ops *ending, const xpu_tensor *other,
                       const xpu_tensor *output) {
     const int device = xpu_stream_device(stream);
@@ -172,7 +172,7 @@ xpu_status xpu_conv_forward_post_ops(xpu_stream *stream, const xpu_conv *conv, c
     if (ending->combine != XPU_COMBINE_NONE && !lie_alike(other, output))
         return op_fail(XPU_ERROR_INVALID_ARGUMENT,
                        "convolution: the binary post-op's operand must have the output's sizes and strides");
-    const direction direction = conv->transposed ? CONV_BACKWARD_DATA : CONV_FORWARD;
+    const conv_direction direction = conv->transposed ? CONV_BACKWARD_DATA : CONV_FORWARD;
     const conv_params p = conv->transposed ? conv_params_of(conv, output, weight, input)
                                            : conv_params_of(conv, input, weight, output);
     return run(stream, input->dtype, direction, p, bias, ending, other, output);

@@ -26,7 +26,7 @@ typedef enum depthwise_kernel {
 typedef struct choice {
     depthwise_kernel kernel;
     xpu_dtype dtype;
-    direction direction;
+    conv_direction direction;
     bool volume, phases, exact;
     int64_t group, lanes, rows, run, runs, taps, step, tap_step;
     post_ops_params end;
@@ -99,8 +99,8 @@ static xpu_status sum_weights(xpu_stream *stream, const xpu_device_properties *p
     return product_split_k(stream, &product, q, sizeof *q, &m->partial);
 }
 
-xpu_status conv_by_depthwise(xpu_stream *stream, xpu_dtype dtype, direction direction, const conv_params *p,
-                             bool *done) {
+xpu_status conv_by_depthwise(xpu_stream *stream, xpu_dtype dtype, conv_direction direction,
+                             const conv_params *p, bool *done) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     *done = false;

@@ -6,7 +6,7 @@
 
 /* Supports groups with 1, 2 or 4 channels of x and as many of y, and channels-last tensors aligned to 16
  * bytes. *done tells whether the convolution was launched. */
-xpu_status conv_by_depthwise(xpu_stream *stream, xpu_dtype dtype, direction direction, const conv_params *p,
-                             bool *done);
+xpu_status conv_by_depthwise(xpu_stream *stream, xpu_dtype dtype, conv_direction direction,
+                             const conv_params *p, bool *done);
 
 #endif

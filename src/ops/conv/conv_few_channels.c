@@ -151,7 +151,7 @@ static bool is_flat(const conv_params *p) {
     return p->in[0] == 1 && p->out[0] == 1 && p->taps[0] == 1 && p->padding[0] == 0;
 }
 
-xpu_status conv_by_few_channels(xpu_stream *stream, xpu_dtype dtype, direction direction,
+xpu_status conv_by_few_channels(xpu_stream *stream, xpu_dtype dtype, conv_direction direction,
                                 const conv_params *p, bool *done) {
     const xpu_device_properties *properties;
     const int device = xpu_stream_device(stream);

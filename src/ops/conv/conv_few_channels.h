@@ -6,7 +6,7 @@
 
 /* Supports GPUs, x with 1 to 4 channels per group, and dtypes without a matrix engine. *done tells whether it
  * was launched. */
-xpu_status conv_by_few_channels(xpu_stream *stream, xpu_dtype dtype, direction direction,
+xpu_status conv_by_few_channels(xpu_stream *stream, xpu_dtype dtype, conv_direction direction,
                                 const conv_params *p, bool *done);
 
 #endif

@@ -122,7 +122,7 @@ static int by_taps(const void *a, const void *b) {
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-bool conv_describe_dimensions(const conv_params *p, direction direction, conv_matrix_params *m) {
+bool conv_describe_dimensions(const conv_params *p, conv_direction direction, conv_matrix_params *m) {
     for (int d = 0; d < 3; d++) {
         const bool of_x = direction == CONV_BACKWARD_DATA;
         if (of_x) {

@@ -8,7 +8,7 @@
 #include "xpu/ops/conv.h"
 
 /* The output of the convolution y = x * w: forward, or the gradient of x or w. */
-typedef enum direction { CONV_FORWARD, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHT } direction;
+typedef enum conv_direction { CONV_FORWARD, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHT } conv_direction;
 
 static inline int64_t conv_volume(const xpu_i32 size[3]) { return (int64_t)size[0] * size[1] * size[2]; }
 /* Do sizes, strides, padding and dilation fit the kernels' 32-bit parameters? */
@@ -45,7 +45,7 @@ conv_operand conv_packed(const conv_operand *o);
 int64_t conv_pixel_pitch(const conv_operand *o, int first);
 
 /* Sets the fields of `m` that describe dimensions. False if they can't be represented. */
-bool conv_describe_dimensions(const conv_params *p, direction direction, conv_matrix_params *m);
+bool conv_describe_dimensions(const conv_params *p, conv_direction direction, conv_matrix_params *m);
 /* The smallest and the largest source coordinate that is accessed along a dimension. */
 void conv_source_range(const conv_matrix_params *m, int d, int64_t *least, int64_t *most);
 /* Do all offsets in the operand, in vectors, fit 32 bits? For the im2col operand, including those of its

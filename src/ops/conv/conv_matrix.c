@@ -35,7 +35,7 @@ typedef enum conv_matrix_kernel { KERNEL_PRODUCT, KERNEL_FINISH, KERNEL_PACK } c
 typedef struct choice {
     conv_matrix_kernel kernel;
     xpu_dtype dtype;
-    direction direction;
+    conv_direction direction;
     matrix_choice matrix;
     bool padded, one_tap, volume, phases, sliced, out_pieces, out_quads;
     bool pixels_fast;       /* pixels are contiguous in the packed tensor, the result or, for w, in y */
@@ -180,12 +180,12 @@ static bool is_dense_along_k(const conv_operand *w) {
 }
 
 /* Parameters of a launch; `m` does not have the operands' addresses yet. */
-typedef struct plan {
+typedef struct conv_plan {
     choice choice;
     conv_matrix_params m;
     int64_t products, busy; /* products of all groups and phases; `busy` of them have taps */
     int64_t depth;          /* average K of the busy ones */
-} plan;
+} conv_plan;
 
 /* Are an image's pixels contiguous, in aligned vectors of `vec`? */
 static bool has_pixel_vectors(const conv_operand *o, xpu_dtype dtype, int64_t vec) {
@@ -196,7 +196,7 @@ static bool has_pixel_vectors(const conv_operand *o, xpu_dtype dtype, int64_t ve
 }
 
 /* Sets how many adjacent channels of the result are stored at a time. */
-static void set_vector_widths(plan *plan, const conv_operand *result) {
+static void set_vector_widths(conv_plan *plan, const conv_operand *result) {
     choice *c = &plan->choice;
     const xpu_dtype dtype = c->bytes ? c->bytes->way->dtype : c->dtype;
     int64_t together = result->channels | (int64_t)(result->data / xpu_dtype_size(dtype)) | UNIT;
@@ -226,7 +226,7 @@ static int operands_along_k(const choice *c) {
  * device. */
 static bool plan_product(const xpu_device_properties *properties, const conv_params *p,
                          const conv_operand *im2col, const conv_operand *other, const conv_operand *result,
-                         plan *plan) {
+                         conv_plan *plan) {
     choice *c = &plan->choice;
     conv_matrix_params *m = &plan->m;
     const bool of_w = c->direction == CONV_BACKWARD_WEIGHT, by_blocks = c->matrix.unit == MATRIX_UNIT_XMX;
@@ -310,7 +310,7 @@ static bool plan_product(const xpu_device_properties *properties, const conv_par
 }
 
 /* Launches the implicit GEMM; the operands are ready. */
-static xpu_status multiply(xpu_stream *stream, const plan *plan) {
+static xpu_status multiply(xpu_stream *stream, const conv_plan *plan) {
     choice c = plan->choice;
     conv_matrix_params m = plan->m;
     const matrix_tile *tile = matrix_tile_of(&c.matrix);
@@ -349,7 +349,7 @@ static xpu_status multiply(xpu_stream *stream, const plan *plan) {
  * end; the rest uses a smaller tile or split-K. For XMX with SIMD8, whose tiles are large for the images of
  * common networks. */
 static int64_t first_images(const xpu_device_properties *properties, const conv_params *p,
-                            const plan *whole) {
+                            const conv_plan *whole) {
     const choice *c = &whole->choice;
     const conv_matrix_params *m = &whole->m;
     if (c->direction == CONV_BACKWARD_WEIGHT || c->bytes) return 0;
@@ -402,7 +402,7 @@ static double plain_clocks(const xpu_device_properties *properties, const choice
 }
 
 /* Estimated clocks of the implicit GEMM, with packing. */
-static double all_clocks(const xpu_device_properties *properties, const plan *plan,
+static double all_clocks(const xpu_device_properties *properties, const conv_plan *plan,
                          const conv_operand *const packed[2]) {
     const choice *c = &plan->choice;
     const conv_matrix_params *m = &plan->m;
@@ -418,9 +418,9 @@ static double all_clocks(const xpu_device_properties *properties, const plan *pl
 
 /* Algorithms of devices without a matrix engine. A pinned tile selects the implicit GEMM, unless Winograd is
  * forced. */
-typedef enum way { BY_DIRECT, BY_IMPLICIT_GEMM, BY_WINOGRAD } way;
-static way fastest_algorithm(const xpu_device_properties *properties, const conv_params *p, const plan *plan,
-                             const conv_operand *const packed[2]) {
+typedef enum conv_method { BY_DIRECT, BY_IMPLICIT_GEMM, BY_WINOGRAD } conv_method;
+static conv_method fastest_algorithm(const xpu_device_properties *properties, const conv_params *p,
+                                     const conv_plan *plan, const conv_operand *const packed[2]) {
     const choice *c = &plan->choice;
     const bool pinned = matrix_is_pinned(c->matrix.unit, c->dtype, properties);
     const double tiles = pinned ? 1 : all_clocks(properties, plan, packed);
@@ -533,7 +533,7 @@ static bool reads_pixels(const choice *c, const conv_operand *y) {
 static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *properties, const choice *c,
                            const conv_params *given, bool *done) {
     const xpu_dtype dtype = c->dtype;
-    const direction direction = c->direction;
+    const conv_direction direction = c->direction;
     const bool by_blocks = c->matrix.unit == MATRIX_UNIT_XMX, by_fma = c->matrix.unit == MATRIX_UNIT_FMA;
     const bool by_xmx8 = c->matrix.unit == MATRIX_UNIT_XMX8;
     const conv_int8 *const bytes = c->bytes;
@@ -580,7 +580,7 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
         return xpu_gemm(stream, &product);
     }
 
-    plan plan = {
+    conv_plan plan = {
         .choice = *c,
         .m = {.bias = direction == CONV_BACKWARD_WEIGHT ? 0 : p->bias, .bias_stride = p->bias_stride}};
     conv_matrix_params *m = &plan.m;
@@ -615,7 +615,7 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
         return XPU_SUCCESS;
     if (by_xmx8 && o_pitch >= MOST_BYTES) return XPU_SUCCESS; /* offsets within a tile have 32 bits */
     const conv_operand *packed[] = {im2col_ready ? NULL : im2col, dense_ready ? NULL : other};
-    struct plan begin = plan, rest = plan, as_it_lies = plan;
+    struct conv_plan begin = plan, rest = plan, as_it_lies = plan;
     if (!plan_product(properties, p, &g, &o, result, &plan)) return XPU_SUCCESS;
     if (!dense_ready && reads_pixels(c, &y)) {
         const conv_operand *const fewer[] = {packed[0], NULL};
@@ -624,7 +624,8 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
             all_clocks(properties, &as_it_lies, fewer) < all_clocks(properties, &plan, packed))
             plan = as_it_lies, packed[1] = NULL, dense_ready = true;
     }
-    const way way = by_fma && !bytes ? fastest_algorithm(properties, p, &plan, packed) : BY_IMPLICIT_GEMM;
+    const conv_method way =
+        by_fma && !bytes ? fastest_algorithm(properties, p, &plan, packed) : BY_IMPLICIT_GEMM;
     if (way == BY_DIRECT) return XPU_SUCCESS;
     *done = true;
     if (way == BY_WINOGRAD) {
@@ -670,7 +671,7 @@ static xpu_status try_unit(xpu_stream *stream, const xpu_device_properties *prop
     return status;
 }
 
-xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, direction direction, const conv_params *p,
+xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, conv_direction direction, const conv_params *p,
                           bool *done) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));

@@ -9,7 +9,7 @@
 /* Supports devices whose matrix engine can compute this convolution, and GPUs on which multiply-adds are
  * expected to be faster than the direct kernel. *done tells whether it was launched. `p` has the parameters
  * that don't depend on the kernel. */
-xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, direction direction, const conv_params *p,
+xpu_status conv_by_matrix(xpu_stream *stream, xpu_dtype dtype, conv_direction direction, const conv_params *p,
                           bool *done);
 
 /* A quantized convolution. */

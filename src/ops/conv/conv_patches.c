@@ -69,8 +69,8 @@ static xpu_status put_patches(xpu_stream *stream, xpu_dtype dtype, const conv_pa
     return xpu_copy(stream, &iter);
 }
 
-xpu_status conv_by_patches(xpu_stream *stream, xpu_dtype dtype, direction direction, const conv_params *p,
-                           bool *done) {
+xpu_status conv_by_patches(xpu_stream *stream, xpu_dtype dtype, conv_direction direction,
+                           const conv_params *p, bool *done) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     *done = false;

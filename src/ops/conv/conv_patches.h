@@ -8,7 +8,7 @@
  * are too large for conv_few_channels.cl, and patches that cover x. Computes y times w into a workspace,
  * patch by patch, and copies that to x. *done tells whether it was launched. Bias and post-ops are left to
  * the caller. */
-xpu_status conv_by_patches(xpu_stream *stream, xpu_dtype dtype, direction direction, const conv_params *p,
-                           bool *done);
+xpu_status conv_by_patches(xpu_stream *stream, xpu_dtype dtype, conv_direction direction,
+                           const conv_params *p, bool *done);
 
 #endif

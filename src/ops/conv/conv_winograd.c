@@ -18,20 +18,20 @@ enum {
 };
 
 /* conv_winograd.cl's WAY. */
-typedef enum way { OF_X, OF_TAPS, OF_GRAD_Y, TO_PIXELS, TO_TAPS } way;
+typedef enum transform_kind { OF_X, OF_TAPS, OF_GRAD_Y, TO_PIXELS, TO_TAPS } transform_kind;
 
 /* A tensor and its planes. */
 typedef struct side {
-    way way;
+    transform_kind way;
     bool channels_fast; /* … of which channels, or else windows, are contiguous */
     conv_winograd_params params;
 } side;
 
-typedef struct plan {
+typedef struct winograd_plan {
     side im2col, other, result; /* x (gradient of x: y); w (gradient of w: y); the output */
     xpu_gemm_args product;      /* of planes, without their addresses */
     bool other_first;           /* A is the transformed dense operand, B the im2col operand's */
-} plan;
+} winograd_plan;
 
 static xpu_status get_kernel(int device, xpu_dtype dtype, const side *s, xpu_kernel **kernel) {
     static const char *const labels[] = {"of x", "of taps", "of grad_output", "to pixels", "to taps"};
@@ -58,7 +58,7 @@ static void set_planes(side *s, int64_t windows, int64_t channels, bool channels
 }
 
 /* x or y, `tiles` windows per image; padded as in y = x * w or, for the gradient of x, as its transpose. */
-static side side_of_images(way way, xpu_addr data, const xpu_i64 stride[5], const xpu_i32 size[3],
+static side side_of_images(transform_kind way, xpu_addr data, const xpu_i64 stride[5], const xpu_i32 size[3],
                            int64_t batch, int64_t channels, const xpu_u32 tiles[2],
                            const xpu_i32 padding[2]) {
     side s = {.way = way,
@@ -72,7 +72,7 @@ static side side_of_images(way way, xpu_addr data, const xpu_i64 stride[5], cons
 }
 
 /* w, rotated by 180 degrees and transposed for the gradient of x: one window per channel pair. */
-static side side_of_taps(way way, xpu_dtype dtype, const conv_params *p, bool transposed) {
+static side side_of_taps(transform_kind way, xpu_dtype dtype, const conv_params *p, bool transposed) {
     side s = {.way = way,
               .params = {.data = p->w,
                          .stride = {p->w_stride[0], p->w_stride[1], p->w_stride[3], p->w_stride[4]},
@@ -108,7 +108,7 @@ static bool serves(int device, xpu_dtype dtype, const conv_params *p) {
 }
 
 /* False if there are too many windows or bytes. */
-static bool make_plan(xpu_dtype dtype, direction direction, const conv_params *p, plan *plan) {
+static bool make_plan(xpu_dtype dtype, conv_direction direction, const conv_params *p, winograd_plan *plan) {
     const xpu_i32 *const tiled = direction == CONV_BACKWARD_DATA ? p->in : p->out;
     const xpu_u32 tiles[2] = {(xpu_u32)div_up(tiled[1], STEP), (xpu_u32)div_up(tiled[2], STEP)};
     const int64_t windows = p->batch * tiles[0] * tiles[1];
@@ -162,9 +162,9 @@ static double transform_clocks(const xpu_device_properties *properties, xpu_dtyp
     return moved(properties, plane_bytes(s) + pixels * s->params.channels * (int64_t)xpu_dtype_size(dtype));
 }
 
-double conv_winograd_clocks(int device, xpu_dtype dtype, direction direction, const conv_params *p) {
+double conv_winograd_clocks(int device, xpu_dtype dtype, conv_direction direction, const conv_params *p) {
     const xpu_device_properties *properties;
-    plan plan;
+    winograd_plan plan;
     if (!serves(device, dtype, p) || !make_plan(dtype, direction, p, &plan) ||
         xpu_device_get_properties(device, &properties) != XPU_SUCCESS)
         return HUGE_VAL;
@@ -194,15 +194,16 @@ static xpu_status transform(xpu_stream *stream, xpu_dtype dtype, const side *s) 
     return xpu_launch(stream, kernel, &range, &s->params, sizeof s->params);
 }
 
-static xpu_status run(xpu_stream *stream, xpu_dtype dtype, plan *plan) {
+static xpu_status run(xpu_stream *stream, xpu_dtype dtype, winograd_plan *plan) {
     XPU_TRY(transform(stream, dtype, &plan->im2col));
     XPU_TRY(transform(stream, dtype, &plan->other));
     XPU_TRY(xpu_gemm(stream, &plan->product));
     return transform(stream, dtype, &plan->result);
 }
 
-xpu_status conv_by_winograd(xpu_stream *stream, xpu_dtype dtype, direction direction, const conv_params *p) {
-    plan plan;
+xpu_status conv_by_winograd(xpu_stream *stream, xpu_dtype dtype, conv_direction direction,
+                            const conv_params *p) {
+    winograd_plan plan;
     if (!serves(xpu_stream_device(stream), dtype, p) || !make_plan(dtype, direction, p, &plan))
         return op_fail(XPU_ERROR_NOT_SUPPORTED,
                        "convolution: the Winograd algorithm doesn't support this convolution");

@@ -6,8 +6,9 @@
 #include "ops/conv/conv_geometry.h"
 
 /* Estimated clock cycles by the cost model of matrix.h; HUGE_VAL if the convolution is not supported. */
-double conv_winograd_clocks(int device, xpu_dtype dtype, direction direction, const conv_params *p);
+double conv_winograd_clocks(int device, xpu_dtype dtype, conv_direction direction, const conv_params *p);
 /* Computes a supported convolution, without post-ops. */
-xpu_status conv_by_winograd(xpu_stream *stream, xpu_dtype dtype, direction direction, const conv_params *p);
+xpu_status conv_by_winograd(xpu_stream *stream, xpu_dtype dtype, conv_direction direction,
+                            const conv_params *p);
 
 #endif

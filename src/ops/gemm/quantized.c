@@ -344,7 +344,8 @@ static void plan_small_m_on_host(const xpu_device_properties *properties, const 
     }
     plan->on_host = plan->nibbles || (k % 16 == 0 && (along % 16 == 0 || along >= k));
     if (!plan->on_host) return;
-    const int64_t each = div_up(args->n, plan->columns) / (GROUPS_EACH * properties->gpu_subslice_count);
+    const int64_t each =
+        div_up(args->n, plan->columns) / (int64_t)(GROUPS_EACH * properties->gpu_subslice_count);
     while (plan->subgroups * 2 <= each && plan->subgroups < MOST_SUBGROUPS) plan->subgroups *= 2;
     plan->lines = plan->columns * plan->subgroups;
 }
