@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# lint.sh [--fix | --changed]: formatters, linters, and the checks of layers, circles and words. --fix formats in
-# place; --changed looks only at files that differ from origin/main (or from HEAD, without such a branch).
+# lint.sh [--fix | --changed]: formatters, linters, spelling, and the checks of layers, circles and words. --fix formats
+# in place; --changed looks only at files that differ from origin/main (or from HEAD, without such a branch).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${VENV:-.venv}/bin
@@ -10,8 +10,10 @@ if [ "${1:-}" = --changed ]; then
     base=$(git merge-base HEAD origin/main 2> /dev/null || git rev-parse HEAD)
     mapfile -t c_files < <(git diff --name-only --diff-filter=d "$base" -- "${c_patterns[@]}")
     mapfile -t python < <(git diff --name-only --diff-filter=d "$base" -- '*.py')
+    mapfile -t texts < <(git diff --name-only --diff-filter=d "$base")
 else
     mapfile -t c_files < <(git ls-files "${c_patterns[@]}")
+    mapfile -t texts < <(git ls-files)
 fi
 if [ "${1:-}" = --fix ]; then
     "$bin/clang-format" -i "${c_files[@]}"
@@ -26,6 +28,7 @@ if [ ${#python[@]} -gt 0 ]; then
     "$bin/ruff" format -q --check "${python[@]}" || status=1
     "$bin/mypy" || status=1
 fi
+[ ${#texts[@]} = 0 ] || "$bin/codespell" "${texts[@]}" || status=1
 "$bin/python" tools/check_layers.py || status=1
 if [ -d build/CMakeFiles/xpu.dir ]; then
     "$bin/python" tools/check_circles.py || status=1
