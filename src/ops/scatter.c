@@ -286,7 +286,8 @@ static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const ac
     p->keys = XPU_ADDR(memory);
     p->order = XPU_ADDR(memory + ends);
     const xpu_range one = {.dims = 1, .groups = {1}, .local = {1}, .work = 4 * (uint64_t)(ends + rows)};
-    /* Work-groups have rows of their own: whose columns they shared would pass lines of the cache to and fro.
+    /* Work-groups have rows of their own: whose columns they shared would pass lines of the cache back and
+     * forth.
      */
     const int64_t cut = p->size[0] / WHOLE_COLUMNS;
     p->block = (int32_t)(cut < 2 ? p->size[0] : align_up(div_up(p->size[0], cut), plan.lanes));

@@ -1,9 +1,10 @@
 /* Fuzzes opening, planning and running packages: no crash, no sanitizer finding, and every error has a text.
- * The device is malloc, so that accesses out of bounds are found; operators access the first and last bytes of
- * their tensors. tests/tile/fuzz.sh builds this with libFuzzer and lists the wrapped functions.
+ * The device is malloc, so that accesses out of bounds are found; operators access the first and last bytes
+ * of their tensors. tests/tile/fuzz.sh builds this with libFuzzer and lists the wrapped functions.
  *
  * An input has a header of four words. Its first byte selects: a package file, which is also tried with
- * corrected hashes; or a program, images and weights, from which a file is written. Mutations change words. */
+ * corrected hashes; or a program, images and weights, from which a file is written. Mutations change words.
+ */
 #include <math.h>
 #include <stdio.h>
 

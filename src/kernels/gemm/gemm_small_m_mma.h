@@ -163,7 +163,7 @@ static inline float over_neighbors(float v, const uint count) {
             }                                                                                                \
         UNROLL for (int s = 0; s < PREFETCH_DISTANCE; s++) {                                                 \
             const uint at_ = (uint)min((from) + s, end - 1) * SMALL_M_STEP;                                  \
-            const uint along = (uint)group_of(&l, at_); /* a step has one scale per row */                  \
+            const uint along = (uint)group_of(&l, at_); /* a step has one scale per row */                   \
             UNROLL for (int j = 0; j < 2; j++) {                                                             \
                 to[s].scale[j] = SCALE_FROM(scales[j] + (ulong)along * scale_pitch[j]);                      \
                 to[s].less[j] = base + ZERO_AT(zeros[j] + (ulong)along * zero_pitch[j]);                     \
