@@ -292,6 +292,7 @@ def test_what_openxpu_lacks_is_said(caplog: pytest.LogCaptureFixture, tmp_path: 
     assert not hasattr(trees, _graph_trees._DEVICE)
 
 
+@pytest.mark.extended
 @pytest.mark.skipif("OPENXPU_MEMORY" in os.environ, reason="the run itself")
 def test_with_memory_and_queues_apart() -> None:
     """Run this file with separate device memory, as on GPUs."""
