@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from processes import run_python
 
 
 def written_out(variables: Mapping[str, str], optimized: bool = True) -> dict[str, str]:
@@ -40,14 +39,7 @@ def passes(
     keywords = {Path(str(test).partition("::")[0]).name: keyword for test, keyword in chosen.items()}
     terms = [f"{name} and ({keyword})" if keyword else name for name, keyword in keywords.items()]
     options = ["--maxfail=20", "--tb=short", "-p", "no:cacheprovider", "-k", " or ".join(terms)]
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *map(str, chosen)],
-        env={**os.environ, **written_out(environment, optimized)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+    run = run_python("-m", "pytest", *options, *chosen, env=written_out(environment, optimized), timeout=3600)
     # pytest names each file that has tests to run
     idle = [name for name in keywords if f"/{name} " not in run.stdout]
     assert not idle, f"keywords leave no test of {', '.join(idle)}"

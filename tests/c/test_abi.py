@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import openxpu
 import pytest
+from processes import run
 
 ROOT = Path(__file__).parents[2]
 HEADERS = sorted((ROOT / "include").rglob("*.h"))
@@ -22,7 +22,7 @@ INCLUDES = "".join(f"#include <{header.relative_to(ROOT / 'include')}>\n" for he
 def preprocessed(*options: str) -> str:
     """All public headers in one, with what the tables make of them."""
     command = [COMPILER, "-E", "-P", *options, *FLAGS, "-xc", "-"]
-    return subprocess.run(command, input=INCLUDES, capture_output=True, text=True, check=True).stdout
+    return run(command, text=INCLUDES).stdout
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,8 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     program = tmp_path_factory.mktemp("abi") / "numbers"
     prints = "".join(f'printf("{name} %lld\\n", (long long){name});\n' for name in names)
     source = f"{INCLUDES}#include <stdio.h>\nint main(void) {{\n{prints}}}\n"
-    subprocess.run([COMPILER, *FLAGS, "-xc", "-", "-o", program], input=source, text=True, check=True)
-    printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    run([COMPILER, *FLAGS, "-xc", "-", "-o", program], text=source)
+    printed = run([program]).stdout
     return {name: int(value) for name, value in map(str.split, printed.splitlines())}
 
 
@@ -59,7 +59,7 @@ def test_numbers_stay(numbers: dict[str, int]) -> None:
 
 def test_exports_are_what_the_headers_declare() -> None:
     command = ["nm", "-D", "--defined-only", openxpu.library_path()]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    listed = run(command).stdout
     exported = {line.split()[-1].split("@")[0] for line in listed.splitlines()}
     text = "".join(header.read_text() for header in HEADERS)
     declared = set(re.findall(r"^XPU_API [^(;]*?\b(\w+)\(", text, re.MULTILINE))
@@ -76,5 +76,5 @@ def test_version_is_everywhere_the_same() -> None:
     found = [int(number) for number in re.findall(r"XPU_VERSION_[A-Z]+ (\d+)", header)]
     assert found == [major, minor, patch]
     command = ["readelf", "-d", openxpu.library_path()]
-    dynamic = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    dynamic = run(command).stdout
     assert f"[libxpu.so.{major}.{minor}]" in dynamic

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from comparing import assert_close
 from torch import Tensor
 
 FLOAT, HALF, COMPLEX, INTEGER, BOOL = torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.bool
-# Relative to the largest result: some roundings of the dtype
-TOLERANCE = {FLOAT: 2e-5, HALF: 2e-2, torch.float16: 3e-3, COMPLEX: 2e-5}
+TIMES = {torch.float16: 0.75}
 
 
 def some(*shape: int, dtype: torch.dtype = FLOAT, seed: int = 0, low: int = -9, high: int = 9) -> Tensor:
@@ -158,21 +158,8 @@ def compare(function: Callable[..., object], inputs: tuple[object, ...], exact: 
     wanted = torch.utils._pytree.tree_leaves(function(*(inputs if exact else map(wide, inputs))))
     assert len(results) == len(wanted)
     for ours, theirs in zip(results, wanted, strict=True):
-        assert ours.device.type == "xpu"
-        assert ours.shape == theirs.shape
-        tolerance = TOLERANCE.get(ours.dtype, 0.0)
-        if ours.dtype == torch.float64:
-            tolerance = 1e-12
-        largest = float(theirs.abs().nan_to_num().max()) if tolerance and theirs.numel() else 1.0
-        torch.testing.assert_close(
-            ours.cpu(),
-            theirs,
-            rtol=0,
-            atol=tolerance * largest,
-            equal_nan=True,
-            check_dtype=False,
-            check_stride=False,
-        )
+        options = {"rtol": 0.0} if exact else {"times": TIMES, "relative_to": "largest"}
+        assert_close(ours, theirs, dtype=ours.dtype, equal_nan=True, **options)
 
 
 @pytest.mark.parametrize("family", CASES)
@@ -215,7 +202,7 @@ def test_training_step() -> None:
             loss = F.mse_loss(net(x.to(device)), y.to(device))
             loss.backward()
             optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     with torch.autocast("xpu", torch.bfloat16):
         assert ours(x.to("xpu")).dtype == torch.bfloat16

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import run_python
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -33,8 +33,7 @@ def left(text: str, options: str) -> set[str]:
 
 def test_requests_set_all_that_their_kernels_want(tmp_path: Path) -> None:
     """For each kernel, one request per set of option names."""
-    run = [sys.executable, str(HERE / "matrix.py"), "-", "--write", str(tmp_path)]
-    subprocess.run(run, check=True, capture_output=True)
+    run_python(HERE / "matrix.py", "-", "--write", tmp_path)
     kinds: dict[tuple[str, ...], Path] = {}
     for path in sorted(tmp_path.glob("*.cl")):
         with path.open() as file:

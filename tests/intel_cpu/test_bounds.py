@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from processes import run, run_python
 
 PROGRAM = """
 import openxpu, torch
@@ -29,14 +28,7 @@ def test_factors(tmp_path: Path, memory: str) -> None:
     guard = tmp_path / "guard.so"
     compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
     source = Path(__file__).parent / "guard.c"
-    subprocess.run([compiler, "-O2", "-shared", "-fPIC", str(source), "-o", str(guard)], check=True)
+    run([compiler, "-O2", "-shared", "-fPIC", source, "-o", guard])
     environment = {"LD_PRELOAD": str(guard), "OPENXPU_POLICY": "gpu", "OPENXPU_CACHE": "0"}
     environment["OPENXPU_MEMORY"] = memory
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_python(PROGRAM, env=environment)

@@ -5,12 +5,11 @@ For the long run use ``python tests/intel_cpu/loops.py``.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import run
 
 sys.path.insert(0, str(Path(__file__).parent))
 import loops
@@ -44,13 +43,8 @@ def test_loops_are_right():
 
 @pytest.mark.parametrize(("mend", "first", "count"), [("meet", 70, 12), ("hints", 70, 14), ("counts", 0, 12)])
 def test_fault_is_found_without_its_workaround(mend, first, count):
-    done = subprocess.run(
-        [*loops.WORKER, mend, str(count), str(first), str(first + count), "0", "1"],
-        env={**os.environ, "OPENXPU_CACHE": "0", "CL_CONFIG_LLVM_OPTIONS": ""},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [*loops.WORKER, mend, str(count), str(first), str(first + count), "0", "1"]
+    done = run(command, env={"OPENXPU_CACHE": "0", "CL_CONFIG_LLVM_OPTIONS": ""})
     assert "\nDIFFERS " in done.stdout
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.testing import assert_close
+from comparing import assert_close
 from torch.utils._pytree import tree_map
 
 DTYPES = [
@@ -95,9 +95,7 @@ def same(
             )
             return
         raise AssertionError(f"no {type(error).__name__}: {error}") from error
-    result = tree_map(
-        lambda x: x.cpu() if isinstance(x, torch.Tensor) else x, function(*moved(args), **moved(kwargs))
-    )
+    result = function(*moved(args), **moved(kwargs))
     assert_close(result, expected, rtol=rtol, atol=atol, equal_nan=True)
 
 

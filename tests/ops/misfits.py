@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "python"), str(Path(__file__).parents[2])]
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT), str(ROOT / "tests")]
 
 import openxpu  # noqa: E402, F401
 import torch  # noqa: E402

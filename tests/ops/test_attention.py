@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import warnings
@@ -9,9 +10,13 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from comparing import assert_close
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+# relative to the largest value, since long sums lose small terms
+close = functools.partial(assert_close, relative_to="largest")
+close_gradient = functools.partial(close, times=2, floor=1)
 
 
 def reference(q, k, v, bias=None, causal=False, scale=None):
@@ -41,17 +46,15 @@ def check(shape, keys=None, heads=None, value_depth=None, dtype=torch.float32, b
     )
     want = reference(*wants, bias, options.get("is_causal", False), options.get("scale"))
     assert "Overrideable" in type(got.grad_fn).__name__
-    assert got.dtype == dtype
-    assert (got.cpu().double() - want).abs().max() <= TOLERANCE[dtype] * want.abs().max()
+    close(got, want, dtype=dtype)
     grad = torch.randn(want.shape).to(dtype)
     got.backward(grad.to("xpu"))
     want.backward(grad.double())
     for leaf, other in zip(leaves, wants, strict=True):
-        error = (leaf.grad.cpu().double() - other.grad).abs().max()
-        assert error <= 2 * TOLERANCE[dtype] * max(other.grad.abs().max(), 1)
+        close_gradient(leaf.grad, other.grad, dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("causal", [False, True])
 def test_plain_and_causal(dtype: torch.dtype, causal: bool) -> None:
     check((2, 3, 100, 24), dtype=dtype, is_causal=causal)
@@ -110,7 +113,7 @@ def test_math_backend_agrees() -> None:
         want = F.scaled_dot_product_attention(q, q, q)
     with sdpa_kernel(SDPBackend.OVERRIDEABLE):
         got = F.scaled_dot_product_attention(q, q, q)
-    assert torch.allclose(got.cpu(), want.cpu(), atol=1e-5)
+    assert_close(got, want.cpu(), times=0.5)
 
 
 FUSED = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.OVERRIDEABLE)
@@ -128,7 +131,7 @@ def test_each_fused_backend_by_itself(backend: SDPBackend) -> None:
     with sdpa_kernel(backend):
         assert chosen(q) == backend
         got = torch.autograd.grad(F.scaled_dot_product_attention(q, q, q).square().sum(), q)[0]
-    torch.testing.assert_close(got.cpu(), want.cpu(), atol=1e-4, rtol=1e-4)
+    assert_close(got, want.cpu(), times=5)
 
 
 def test_the_order_of_backends_is_the_users() -> None:
@@ -172,7 +175,7 @@ BIASES = [(45, 37), (1, 1, 45, 37), (2, 1, 1, 37), (2, 4, 45, 37), (2, 1, 45, 1)
 
 
 @pytest.mark.parametrize("shape", BIASES, ids=str)
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_gradient_of_a_bias(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Fused kernels with broadcast biases of all shapes, including fully masked rows."""
     generator = torch.Generator().manual_seed(3)
@@ -198,11 +201,10 @@ def test_gradient_of_a_bias(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     p = s.masked_fill((s == -torch.inf).all(-1, keepdim=True), 0).softmax(-1)
     p = p * (s != -torch.inf)
     (p @ v.double().repeat_interleave(2, 1)).backward(grad.double())
-    assert leaf.grad.shape == shape and leaf.grad.dtype == dtype
+    assert leaf.grad.shape == shape
     # The output of each row is rounded separately; in sums over rows the errors add up as a random walk.
     walk = (2 * 4 * 45 * shape[-1] / bias.numel()) ** 0.5
-    scale = max(wide.grad.abs().max(), walk)
-    assert (leaf.grad.cpu().double() - wide.grad).abs().max() <= 2 * TOLERANCE[dtype] * scale
+    close(leaf.grad, wide.grad, dtype=dtype, times=2, floor=walk)
     # a bias that is constant along a row has a gradient of 0
     assert shape[-1] == 1 or wide.grad.abs().max() > 0.1
 
@@ -239,7 +241,7 @@ def test_gradient_of_an_expanded_bias_by_name(causal: bool, keys: int) -> None:
     forward = torch.ops.aten._scaled_dot_product_efficient_attention
     out = forward(*xs, wide, True, 0.0, causal)
     out[0].backward(dy)
-    assert (leaf.grad.cpu().double() - want.grad).abs().max() <= 1e-2 * want.grad.abs().max()
+    close(leaf.grad, want.grad, dtype=leaf.dtype, rtol=1e-2)
     backward = torch.ops.aten._scaled_dot_product_efficient_attention_backward
     rest = (0.0, [True] * 4, causal)
     given = [t.detach() for t in (dy, *xs, wide, *out)]
@@ -254,14 +256,14 @@ def test_by_name() -> None:
     x = [t.to("xpu") for t in (q, k, v)]
     want = reference(q.double(), k.double(), v.double(), causal=True)
     out = torch.ops.aten._scaled_dot_product_flash_attention(*x, 0.0, True)
-    assert torch.allclose(out[0].cpu().double(), want, atol=1e-5)
+    assert_close(out[0], want, dtype=torch.float32, times=0.5)
     assert out[1].shape == (2, 2, 33)
     scores = (q.double() @ k.double().mT / 4).masked_fill(
         ~torch.ones(33, 33, dtype=torch.bool).tril(), -torch.inf
     )
-    assert torch.allclose(out[1].cpu().double(), scores.logsumexp(-1), atol=1e-5)
+    assert_close(out[1], scores.logsumexp(-1), dtype=torch.float32, times=0.5)
     out = torch.ops.aten._scaled_dot_product_efficient_attention(*x, None, True, 0.0, True)
-    assert torch.allclose(out[0].cpu().double(), want, atol=1e-5)
+    assert_close(out[0], want, dtype=torch.float32, times=0.5)
     assert out[0].transpose(1, 2).is_contiguous() and out[1].shape == (2, 2, 64)
     out = torch.ops.aten._scaled_dot_product_efficient_attention(*x, None, False, 0.0, True)
     assert out[1].shape == (2, 2, 0)
@@ -343,7 +345,7 @@ def test_dropout_is_that_of_the_probabilities(queries: int, keys: int, causal: b
         out = function()
         results.append([out.detach(), *torch.autograd.grad(out, leaves, grad)])
     for got, want in zip(results[1], results[0], strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+        assert_close(got, want, times=5)
 
     torch.xpu.manual_seed(11)
     with torch.no_grad():
@@ -351,12 +353,12 @@ def test_dropout_is_that_of_the_probabilities(queries: int, keys: int, causal: b
         mask = flash[8]
         kept = torch._fill_mem_eff_dropout_mask_(torch.empty_like(mask), p, int(flash[6]), int(flash[7])) > p
         assert torch.equal(mask < 0, ~kept & (mask != 0))
-        torch.testing.assert_close(mask.clamp(min=0) @ v / (1 - p), flash[0], rtol=1e-4, atol=1e-4)
+        assert_close(mask.clamp(min=0) @ v / (1 - p), flash[0], times=5)
     for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
         torch.xpu.manual_seed(11)
         with sdpa_kernel(backend):
             asked = F.scaled_dot_product_attention(q, k, v, None, p, causal)
-        torch.testing.assert_close(asked, results[0][0], rtol=1e-4, atol=1e-4)
+        assert_close(asked, results[0][0], times=5)
 
 
 def test_transformer_layer_trains() -> None:
@@ -368,7 +370,7 @@ def test_transformer_layer_trains() -> None:
     layer(x).square().mean().backward()
     twin(x.to("xpu")).square().mean().backward()
     for (name, p), q in zip(layer.named_parameters(), twin.parameters(), strict=True):
-        assert torch.allclose(p.grad, q.grad.cpu(), atol=1e-5), name
+        assert_close(q.grad, p.grad, times=0.5, what=name)
 
 
 @pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (7, 0), (4, 3)], ids=str)
@@ -392,12 +394,12 @@ def test_sequences_of_different_lengths_and_windows(window: tuple[int, int]) -> 
         looks &= (apart <= window[1]) | (window[1] < 0)
         parts.append(reference(q, k, v, looks)[0].transpose(0, 1))
     want = torch.cat(parts)
-    assert (got.cpu().double() - want).abs().max() <= 2e-5
+    assert_close(got, want, dtype=torch.float32, atol=2e-5)
     grad = torch.randn(want.shape)
     got.backward(grad.to("xpu"))
     want.backward(grad.double())
     for leaf, other in zip(leaves, wants, strict=True):
-        assert (leaf.grad.cpu().double() - other.grad).abs().max() <= 5e-5
+        assert_close(leaf.grad, other.grad, dtype=torch.float32, atol=5e-5)
 
 
 def test_flash_attention_refuses_what_it_lacks() -> None:
@@ -420,7 +422,7 @@ def test_gradients_of_samples() -> None:
 
     by_sample = torch.func.vmap(torch.func.grad(attended), (0, None))
     wanted = torch.stack([torch.func.grad(attended)(x, k.double()) for x in q.double()])
-    torch.testing.assert_close(by_sample(q.xpu(), k.xpu()).cpu().double(), wanted, atol=1e-5, rtol=1e-5)
+    assert_close(by_sample(q.xpu(), k.xpu()), wanted, dtype=torch.float32, times=0.5)
 
 
 # --- xFormers' operator: [batch, rows, heads, depth] ---
@@ -476,11 +478,10 @@ def test_efficient_attention(queries, keys, mask, window, biased, scale, dtype) 
     want.backward(grad.double())
     out, sums, grads = run_efficient(q, k, v, bias, (None, None), (None, None), mask, window, scale, grad)
     assert out.shape == want.shape and sums.shape == (2, 3, (queries + 31) // 32 * 32)
-    assert (out.cpu().double() - want).abs().max() <= TOLERANCE[dtype] * want.abs().max()
+    close(out, want, dtype=dtype)
     for got, leaf in zip(grads, wide, strict=True):
         if leaf is not None:
-            error = (got.cpu().double() - leaf.grad).abs().max()
-            assert error <= 2 * TOLERANCE[dtype] * max(leaf.grad.abs().max(), 1)
+            close_gradient(got, leaf.grad, dtype=dtype)
 
 
 @pytest.mark.parametrize("mask", [0, 1, 2])
@@ -503,9 +504,9 @@ def test_efficient_attention_of_sequences(queries: list[int], keys: list[int], m
     want.backward(grad.double())
     out, sums, grads = run_efficient(q, k, v, None, starts, (max(queries), max(keys)), mask, None, None, grad)
     assert sums.shape == (len(queries), 2, (max(queries) + 31) // 32 * 32)
-    torch.testing.assert_close(out.cpu().double(), want, rtol=2e-5, atol=2e-5)
+    assert_close(out, want, dtype=torch.float32)
     for got, leaf in zip(grads, wide, strict=False):
-        torch.testing.assert_close(got.cpu().double(), leaf.grad, rtol=1e-4, atol=1e-4)
+        assert_close(got, leaf.grad, dtype=torch.float32, times=5)
 
 
 def test_efficient_attention_with_dropout_and_one_storage() -> None:
@@ -537,7 +538,7 @@ def test_efficient_attention_with_dropout_and_one_storage() -> None:
         )
         assert grads[0].untyped_storage().data_ptr() == grads[2].untyped_storage().data_ptr()
         # The result is linear in v: its gradient, for the same random numbers, shows what was dropped.
-        assert torch.allclose((grads[2] * v).sum(), (v * out).sum(), rtol=1e-4)
+        assert_close((grads[2] * v).sum(), (v * out).sum(), rtol=1e-4)
     assert forward(q, k, v, None, None, None, None, None, 0.0, 0, False)[1].shape == (2, 3, 0)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
+from comparing import TOLERANCE, assert_close
 
 # dims, channels in and out, groups, kernel, stride, padding, dilation
 CASES = [
@@ -21,14 +24,11 @@ CASES = [
     (3, 4, 10, 2, 3, 2, 1, 1),
     (3, 8, 8, 8, 2, 1, 1, 1),
 ]
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 
-def close(got: torch.Tensor, want: torch.Tensor, dtype: torch.dtype) -> None:
-    """Compare relative to the largest value, since long sums lose small terms."""
-    assert got.dtype == dtype and got.shape == want.shape
-    assert (got.cpu().double() - want).abs().max() <= TOLERANCE[dtype] * want.abs().max()
+# relative to the largest value, since long sums lose small terms
+close = functools.partial(assert_close, relative_to="largest")
 
 
 def check(
@@ -55,7 +55,7 @@ def check(
     leaves = [None if t is None else t.requires_grad_() for t in leaves]
     wants = [None if t is None else t.double().requires_grad_() for t in (x, w, b)]
     got, want = function(*leaves, **options), function(*wants, **options)
-    close(got, want, dtype)
+    close(got, want, dtype=dtype)
     if channels_last:
         assert got.is_contiguous(memory_format=FORMATS[dims])
     grad = torch.randn(want.shape).to(dtype)
@@ -63,7 +63,7 @@ def check(
     want.backward(grad.double())
     for leaf, reference in zip(leaves, wants, strict=True):
         if leaf is not None:
-            close(leaf.grad, reference.grad, dtype)
+            close(leaf.grad, reference.grad, dtype=dtype)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -117,7 +117,7 @@ def test_many_pixels() -> None:
     F.conv2d(*leaves, padding=1).square().sum().backward()
     F.conv2d(*wants, padding=1).square().sum().backward()
     for leaf, want in zip(leaves, wants, strict=True):
-        close(leaf.grad, want.grad, torch.float32)
+        close(leaf.grad, want.grad, dtype=torch.float32)
 
 
 # channels of x and y, groups, kernel, stride, padding, dilation, pixels: images, as GPUs have kernels for
@@ -152,10 +152,10 @@ def test_images(case: tuple, channels_last: bool, dtype: torch.dtype) -> None:
     given = grad.to("xpu").contiguous(memory_format=memory_format)
     got.backward(given)
     want.backward(grad.double())
-    close(leaf.grad, reference.grad, dtype)
+    close(leaf.grad, reference.grad, dtype=dtype)
     bias = torch.randn(c).to(dtype)
     back = F.conv_transpose2d(given, weight, bias.to("xpu"), **options)
-    close(back, F.conv_transpose2d(grad.double(), w.double(), bias.double(), **options), dtype)
+    close(back, F.conv_transpose2d(grad.double(), w.double(), bias.double(), **options), dtype=dtype)
 
 
 @pytest.mark.parametrize("pixels", [(14, 14), (9, 12), (1, 5)], ids=str)
@@ -177,7 +177,7 @@ def test_taps_of_3_by_3(
     got, want = F.conv2d(*leaves, padding=1), F.conv2d(*wants, padding=1)
     assert torch.equal(got.isfinite().cpu(), want.isfinite())
     assert torch.equal(got[1].isnan().cpu(), want[1].isnan())
-    close(got.nan_to_num(0, 0, 0), want.nan_to_num(0, 0, 0), dtype)
+    close(got.nan_to_num(0, 0, 0), want.nan_to_num(0, 0, 0), dtype=dtype)
     with torch.no_grad():
         for t in (leaves[0], wants[0]):
             t.nan_to_num_(1, 1, 1)
@@ -186,7 +186,7 @@ def test_taps_of_3_by_3(
     got.backward(grad.to("xpu"))
     want.backward(grad.double())
     for leaf, reference in zip(leaves, wants, strict=True):
-        close(leaf.grad, reference.grad, dtype)
+        close(leaf.grad, reference.grad, dtype=dtype)
 
 
 def test_autocast() -> None:
@@ -239,12 +239,12 @@ def test_strides_of_single_elements(dtype: torch.dtype) -> None:
         wants = [t.double().clone(memory_format=torch.contiguous_format).requires_grad_() for t in (x, w)]
         function = getattr(F, f"conv{dims}d")
         got, want = function(*leaves, groups=groups), function(*wants, groups=groups)
-        close(got, want, dtype)
+        close(got, want, dtype=dtype)
         fused = torch.ops.mkldnn._convolution_pointwise
         if dims == 2:
             ended = fused(*on_xpu, None, [0, 0], [1, 1], [1, 1], groups, "relu", [], "")
-            close(ended, want.relu(), dtype)
+            close(ended, want.relu(), dtype=dtype)
         got.sum().backward()
         want.sum().backward()
         for leaf, other in zip(leaves, wants, strict=True):
-            close(leaf.grad, other.grad, dtype)
+            close(leaf.grad, other.grad, dtype=dtype)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import warnings
 
 import pytest
 import torch
+from comparing import assert_equal
 
 FLOATING = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
@@ -82,9 +84,7 @@ def sample(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     )
 
 
-def same(actual: torch.Tensor, expected: torch.Tensor) -> None:
-    assert actual.device.type == "xpu" and actual.dtype == expected.dtype
-    torch.testing.assert_close(actual.cpu(), expected, rtol=0, atol=0, equal_nan=True)
+same = functools.partial(assert_equal, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

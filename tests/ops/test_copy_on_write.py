@@ -15,6 +15,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 from .indexing_samples import moved
 from .recorded import DTYPES, OPERATORS
 
+# PyTorch's samples call whatever PyTorch warns of; a warning of ours, of a fallback, is listed
+pytestmark = pytest.mark.filterwarnings("ignore", "default:The operator")
+
 ALL = os.environ.get("OPENXPU_TEST_ALL") == "1"
 # One operator of each family and of each implementation path.
 NAMES = set(

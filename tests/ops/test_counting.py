@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from comparing import assert_close
 from openxpu import _bridge
 
 REAL = [torch.uint8, torch.int16, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -132,7 +133,7 @@ def test_bincount(dtype: torch.dtype) -> None:
                 actual = torch.bincount(view.to("xpu"), weights.to("xpu"), least)
                 expected = torch.bincount(view, weights, least)
                 assert actual.dtype == expected.dtype
-                torch.testing.assert_close(actual.cpu(), expected, rtol=1e-5, atol=1e-5)
+                assert_close(actual, expected, rtol=1e-5, atol=1e-5)
     assert torch.bincount(x[:0].to("xpu"), minlength=3).tolist() == [0, 0, 0]
 
 
@@ -198,16 +199,12 @@ def test_medians(dtype: torch.dtype) -> None:
             nan.view(-1)[0] = -0.0
         for values in (x, nan):
             for function in (torch.median, torch.nanmedian):
-                torch.testing.assert_close(
-                    function(values.to("xpu")).cpu(), function(values), rtol=0, atol=0, equal_nan=True
-                )
+                assert_close(function(values.to("xpu")), function(values), rtol=0, atol=0, equal_nan=True)
                 for dim in range(-1, x.dim()):
                     for keep in (False, True):
                         actual = function(values.to("xpu"), dim, keep)
                         expected = function(values, dim, keep).values
-                        torch.testing.assert_close(
-                            actual.values.cpu(), expected, rtol=0, atol=0, equal_nan=True
-                        )
+                        assert_close(actual.values, expected, rtol=0, atol=0, equal_nan=True)
                         if x.dim() == 0:
                             continue
                         there = actual.indices.cpu() if keep else actual.indices.cpu().unsqueeze(dim)
@@ -317,7 +314,7 @@ def test_histogram(dtype: torch.dtype, weighted: bool, density: bool) -> None:
         mine = {k: v.to("xpu") if isinstance(v, torch.Tensor) else v for k, v in bins.items()}
         actual = torch.histogram(values.to("xpu"), weight=on_xpu, density=density, **mine)
         for a, e in zip(actual, expected, strict=True):
-            torch.testing.assert_close(a.cpu(), e, rtol=limit, atol=limit, equal_nan=True)
+            assert_close(a, e, rtol=limit, atol=limit, equal_nan=True)
         out = (torch.empty(0, dtype=dtype, device="xpu"), torch.empty(0, dtype=dtype, device="xpu"))
         torch.histogram(values.to("xpu"), weight=on_xpu, density=density, **mine, out=out)
         assert torch.equal(out[1], actual.bin_edges)
@@ -337,9 +334,9 @@ def test_histogram_of_several_dimensions(weighted: bool, density: bool) -> None:
         expected = torch.histogramdd(x, bins, weight=weight, density=density, **more)
         mine = [e.to("xpu") for e in bins] if bins is edges else bins
         actual = torch.histogramdd(x.to("xpu"), mine, weight=on_xpu, density=density, **more)
-        torch.testing.assert_close(actual.hist.cpu(), expected.hist, equal_nan=True)
+        assert_close(actual.hist, expected.hist, equal_nan=True)
         for a, e in zip(actual.bin_edges, expected.bin_edges, strict=True):
-            torch.testing.assert_close(a.cpu(), e)
+            assert_close(a, e)
 
 
 def test_histograms_of_what_does_not_fit() -> None:

@@ -6,34 +6,27 @@ import math
 
 import pytest
 import torch
+from comparing import assert_close, assert_close_with_gradients
 
 NORMS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, math.inf)
-TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
+DTYPES = [torch.float32, torch.float64]
+GRADIENT_TIMES = 30  # they divide by distances, of which some are small
 DIRECT = "donot_use_mm_for_euclid_dist"
+PRODUCTS_TIMES = 50  # a small difference of large squares
 PRODUCTS = "use_mm_for_euclid_dist"
 
 
-def close(actual: torch.Tensor, expected: torch.Tensor, limit: float) -> None:
-    torch.testing.assert_close(
-        actual.detach().cpu().double(), expected.detach(), rtol=limit, atol=limit, equal_nan=True
+def compare_cdist(x1: torch.Tensor, x2: torch.Tensor, p: float, mode: str, times: float = 1) -> None:
+    assert_close_with_gradients(
+        lambda a, b: torch.cdist(a, b, p=p, compute_mode=mode if a.is_xpu else DIRECT),
+        *(x.detach().requires_grad_() for x in (x1, x2)),
+        times=times,
+        gradient_times=GRADIENT_TIMES * times,
+        equal_nan=True,
     )
 
 
-def compare_cdist(x1: torch.Tensor, x2: torch.Tensor, p: float, mode: str, limit: float) -> None:
-    mine = [x.to("xpu").requires_grad_() for x in (x1, x2)]
-    reference = [x.detach().double().clone().requires_grad_() for x in (x1, x2)]
-    actual = torch.cdist(*mine, p=p, compute_mode=mode)
-    expected = torch.cdist(*reference, p=p, compute_mode=DIRECT)
-    assert actual.dtype == x1.dtype
-    close(actual, expected, limit)
-    grad = torch.randn(expected.shape).to(x1.dtype)
-    actual.backward(grad.to("xpu"))
-    expected.backward(grad.double())
-    for a, e in zip(mine, reference, strict=True):
-        close(a.grad, e.grad, 30 * limit)
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("p", NORMS)
 def test_cdist(p: float, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -45,39 +38,37 @@ def test_cdist(p: float, dtype: torch.dtype) -> None:
         ((1, 1), (65, 1)),
     ):
         x1, x2 = torch.randn(shape1).to(dtype), torch.randn(shape2).to(dtype)
-        compare_cdist(x1, x2, p, DIRECT, TOLERANCE[dtype])
+        compare_cdist(x1, x2, p, DIRECT)
 
 
 def test_euclidean_distances_by_products() -> None:
     torch.manual_seed(0)
     for rows in (5, 60):
         x1, x2 = torch.randn(2, rows, 7), torch.randn(2, 31, 7)
-        compare_cdist(x1, x2, 2.0, PRODUCTS, 1e-3)
-        compare_cdist(x1, x2, 2.0, "use_mm_for_euclid_dist_if_necessary", 1e-3)
+        compare_cdist(x1, x2, 2.0, PRODUCTS, PRODUCTS_TIMES)
+        compare_cdist(x1, x2, 2.0, "use_mm_for_euclid_dist_if_necessary", PRODUCTS_TIMES)
         direct = torch.ops.aten._cdist_forward(x1.to("xpu"), x2.to("xpu"), 2.0, None)
-        close(direct, torch.cdist(x1.double(), x2.double()), 1e-3)
+        expected = torch.cdist(x1.double(), x2.double())
+        assert_close(direct, expected, dtype=torch.float32, times=PRODUCTS_TIMES)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("p", NORMS)
 def test_pdist(p: float, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    limit = TOLERANCE[dtype]
     for shape in ((2, 3), (7, 1), (33, 17), (70, 5)):
-        x = torch.randn(shape).to(dtype)
-        mine, reference = x.to("xpu").requires_grad_(), x.double().requires_grad_()
-        actual, expected = (torch.nn.functional.pdist(t, p) for t in (mine, reference))
-        close(actual, expected, limit)
-        grad = torch.randn(expected.shape).to(dtype)
-        actual.backward(grad.to("xpu"))
-        expected.backward(grad.double())
-        close(mine.grad, reference.grad, 30 * limit)
+        assert_close_with_gradients(
+            lambda x: torch.nn.functional.pdist(x, p),
+            torch.randn(shape).to(dtype).requires_grad_(),
+            gradient_times=GRADIENT_TIMES,
+            equal_nan=True,
+        )
 
 
 @pytest.mark.parametrize("p", NORMS)
 def test_rows_that_are_equal_and_nan(p: float) -> None:
     x = torch.tensor([[1.0, 2, 3], [1, 2, 3], [1, 0, 3], [4, 5, 6]], dtype=torch.float64)
-    compare_cdist(x, x.clone(), p, DIRECT, 1e-12)
+    compare_cdist(x, x.clone(), p, DIRECT)
     x[2, 1] = math.nan
     y = torch.cdist(x.to("xpu"), x.to("xpu"), p=p, compute_mode=DIRECT).cpu()
     # As a norm of the difference, unlike the CPU's maximum: only distances to row 2 are NaN.
@@ -118,7 +109,7 @@ def test_gradients(p: float) -> None:
 def test_views() -> None:
     x1, x2 = torch.randn(9, 4), torch.randn(4, 12)
     expected = torch.cdist(x1[::2].double(), x2.mT.double(), p=1)
-    close(torch.cdist(x1.to("xpu")[::2], x2.to("xpu").mT, p=1), expected, 2e-5)
+    assert_close(torch.cdist(x1.to("xpu")[::2], x2.to("xpu").mT, p=1), expected, dtype=torch.float32)
 
 
 def test_errors_are_pytorchs() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # noqa: F401  (defines quantized_decomposed)
+from comparing import assert_close, assert_equal
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 ATEN = torch.ops.aten
 LOW = torch.ops.quantized_decomposed
@@ -29,25 +31,10 @@ def special(x: Tensor, *others: float) -> Tensor:
     return flat.view(x.shape)
 
 
-def bits(t: Tensor) -> Tensor:
-    sizes = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return t.cpu().contiguous().view(sizes[t.element_size()])
-
-
 def same(actual: Any, expected: Any) -> None:
     """Assert bitwise equality, except that any NaN equals any other."""
-    if not isinstance(actual, Tensor):
-        assert len(actual) == len(expected)
-        for one, other in zip(actual, expected, strict=True):
-            same(one, other)
-        return
-    assert actual.device.type == "xpu"
-    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
-    assert actual.stride() == expected.stride()
-    equal = bits(actual) == bits(expected)
-    if expected.is_floating_point():
-        equal |= actual.cpu().isnan() & expected.isnan()
-    assert equal.all(), (actual.cpu()[~equal][:8], expected[~equal][:8])
+    assert_equal(actual, expected, bits=True, equal_nan=True)
+    assert [x.stride() for x in tree_leaves(actual)] == [x.stride() for x in tree_leaves(expected)]
 
 
 def both(op: Any, *arguments: Any) -> None:
@@ -171,7 +158,7 @@ def test_learnable(per_channel: bool) -> None:
     actual, expected = gradients("xpu", per_channel), gradients("cpu", per_channel)
     same(actual[:2], expected[:2])
     for one, other in zip(actual[2:], expected[2:], strict=True):  # sums, whose order differs
-        torch.testing.assert_close(one.cpu(), other, rtol=1e-5, atol=1e-5)
+        assert_close(one, other, times=0.5)
 
 
 @pytest.mark.parametrize("one_each", [False, True])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from comparing import assert_equal
 from openxpu import _bridge
 
 SIGNED = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
@@ -59,26 +60,12 @@ def converted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def assert_same_bits(xpu: torch.Tensor, cpu: torch.Tensor) -> None:
     """Normalize NaN: some devices lose its sign; zeros keep theirs."""
-    both_nan = cpu.float().isnan() & xpu.cpu().float().isnan()
-    assert torch.equal(bits(xpu)[~both_nan], bits(cpu)[~both_nan])
+    assert_equal(xpu, cpu, bits=True, equal_nan=True)
 
 
 def assert_same(xpu: torch.Tensor, cpu: torch.Tensor) -> None:
     """Compare bits if the operator copies, values if it computes; then any NaN equals any other."""
-    assert xpu.is_xpu and xpu.dtype == cpu.dtype and xpu.shape == cpu.shape
-    if cpu.dtype == PAIRS:
-        assert torch.equal(bits(xpu), bits(cpu))
-        return
-    numbers, expected = xpu.cpu(), cpu
-    if cpu.dtype in DTYPES:
-        numbers, expected = numbers.float(), expected.float()
-    if not expected.is_floating_point() and not expected.is_complex():
-        assert torch.equal(numbers, expected)
-        return
-    assert torch.equal(numbers.isnan(), expected.isnan())
-    assert torch.equal(
-        torch.where(numbers.isnan(), 7.0, numbers), torch.where(expected.isnan(), 7.0, expected)
-    )
+    assert_equal(xpu, cpu, bits=cpu.dtype == PAIRS, equal_nan=cpu.dtype != PAIRS)
 
 
 # --- conversions

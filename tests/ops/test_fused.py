@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from comparing import assert_close
 from torch import Tensor
 
 fused = torch.ops.mkldnn
@@ -36,14 +38,8 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "div": torch.div,
 }
 # Relative to float64: PyTorch's libraries round sums to the dtype before the activation.
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
-DTYPES = list(TOLERANCE)
-
-
-def close(got: Tensor, want: Tensor, dtype: torch.dtype) -> None:
-    """Compare relative to the largest value."""
-    assert got.dtype == dtype and got.shape == want.shape and got.device.type == XPU
-    assert (got.cpu().double() - want).abs().max() <= TOLERANCE[dtype] * (want.abs().max() + 1)
+close = functools.partial(assert_close, times={torch.float32: 0.5}, relative_to="largest", floor=1)
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -65,7 +61,7 @@ def test_linear(unary: tuple[str, str], shape: tuple[int, int, int]) -> None:
     x, w, b = normal(m, k), normal(n, k) / k**0.5, normal(n)
     scalars, function = UNARY[unary]
     y = fused._linear_pointwise(x.to(XPU), w.to(XPU), b.to(XPU), unary[0], scalars, unary[1])
-    close(y, function(F.linear(x.double(), w.double(), b.double())), torch.float32)
+    close(y, function(F.linear(x.double(), w.double(), b.double())), dtype=torch.float32)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -76,7 +72,7 @@ def test_linear_of_all_shapes(dtype: torch.dtype, shape: tuple[int, ...]) -> Non
     want = F.silu(F.linear(x.double(), w.double()))
     assert y.shape == want.shape and y.is_contiguous()
     if want.numel():
-        close(y, want, dtype)
+        close(y, want, dtype=dtype)
 
 
 def test_linear_without_products() -> None:
@@ -84,7 +80,7 @@ def test_linear_without_products() -> None:
     y = fused._linear_pointwise(
         torch.ones(3, 0, device=XPU), torch.ones(4, 0, device=XPU), b.to(XPU), "relu", [], ""
     )
-    close(y, b.double().relu().expand(3, 4), torch.float32)
+    close(y, b.double().relu().expand(3, 4), dtype=torch.float32)
 
 
 @pytest.mark.parametrize("binary", BINARY)
@@ -99,7 +95,7 @@ def test_linear_binary(binary: str, dtype: torch.dtype) -> None:
     ]
     for other in others:
         y = fused._linear_pointwise(x.to(XPU), other.to(XPU), w.to(XPU), b.to(XPU), binary)
-        close(y, BINARY[binary](want, other.double()), dtype)
+        close(y, BINARY[binary](want, other.double()), dtype=dtype)
 
 
 def test_linear_of_views() -> None:
@@ -109,7 +105,7 @@ def test_linear_of_views() -> None:
     b, other = memory[7:].as_strided((10,), (3,)), memory[5:].as_strided((9, 10), (1, 13))
     y = fused._linear_pointwise.binary(x, other, w, b, "add")
     x, w, b, other = (t.cpu().double() for t in (x, w, b, other))
-    close(y, F.linear(x, w, b) + other, torch.float32)
+    close(y, F.linear(x, w, b) + other, dtype=torch.float32)
 
 
 # --- convolutions ---
@@ -180,7 +176,7 @@ def test_convolution(unary: tuple[str, str], dtype: torch.dtype) -> None:
     scalars, function = UNARY[unary]
     for case in (CASES[1], CASES[3]):
         p = Problem(case, dtype)
-        close(p.unary(unary[0], scalars, unary[1]), function(p.want), dtype)
+        close(p.unary(unary[0], scalars, unary[1]), function(p.want), dtype=dtype)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -189,7 +185,7 @@ def test_convolution(unary: tuple[str, str], dtype: torch.dtype) -> None:
 def test_convolution_layouts(case: tuple[int, ...], last: bool, transposed: bool) -> None:
     p = Problem(case, torch.float32, last, transposed)
     y = p.unary("swish", [], "")
-    close(y, F.silu(p.want), torch.float32)
+    close(y, F.silu(p.want), dtype=torch.float32)
     x = p.here(
         p.x
     )  # Inductor takes the result to lie as the input does, channels first where it lies as both
@@ -200,9 +196,9 @@ def test_convolution_layouts(case: tuple[int, ...], last: bool, transposed: bool
 @pytest.mark.parametrize("case", [CASES[0], CASES[7]], ids=str)
 def test_convolution_dtypes(case: tuple[int, ...], dtype: torch.dtype) -> None:
     p = Problem(case, dtype)
-    close(p.unary("hardtanh", [-1, 0.5], ""), p.want.clamp(-1, 0.5), dtype)
+    close(p.unary("hardtanh", [-1, 0.5], ""), p.want.clamp(-1, 0.5), dtype=dtype)
     other = divisor(*p.want.shape, dtype=dtype)
-    close(p.binary(p.here(other), "add", "relu"), (p.want + other.double()).relu(), dtype)
+    close(p.binary(p.here(other), "add", "relu"), (p.want + other.double()).relu(), dtype=dtype)
 
 
 @pytest.mark.parametrize("binary", BINARY)
@@ -214,11 +210,11 @@ def test_convolution_binary(binary: str, unary: str | None) -> None:
             p = Problem(case, dtype)
             other = divisor(*p.want.shape, dtype=dtype)
             want = function(BINARY[binary](p.want, other.double()))
-            close(p.binary(p.here(other), binary, unary), want, dtype)
+            close(p.binary(p.here(other), binary, unary), want, dtype=dtype)
             place = p.here(other)
             got = p.binary(place, binary, unary, inplace=True)
             assert got.data_ptr() == place.data_ptr()
-            close(place, want, dtype)
+            close(place, want, dtype=dtype)
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
@@ -230,12 +226,12 @@ def test_what_is_combined_lies_anyhow(last: bool) -> None:
         there = other.to(XPU)
         if shape[0] == w:
             other, there = (t.permute(3, 2, 1, 0) for t in (other, there))
-        close(p.binary(there, "mul", None), p.want * other.double(), torch.float32)
+        close(p.binary(there, "mul", None), p.want * other.double(), dtype=torch.float32)
     memory = normal(2 * p.want.numel() + 3)
     place = memory.to(XPU)[3:].as_strided(p.want.shape, [2 * s for s in p.want.stride()])
     want = p.want + memory[3:].as_strided(place.shape, place.stride()).double()
     p.binary(place, "add", None, inplace=True)
-    close(place, want, torch.float32)
+    close(place, want, dtype=torch.float32)
 
 
 def test_nothing_to_convolve() -> None:

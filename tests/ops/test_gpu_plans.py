@@ -6,12 +6,11 @@ Also devices without subgroups and fp16, on which OpenCL C rejects kernels that 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from inner_run import passes
+from processes import run_python
 
 HERE = Path(__file__).parent
 # Test files by process: the tests of one dict share a process.
@@ -29,7 +28,6 @@ CHOSEN: list[dict[str, str]] = [
 ]
 PORTABLE = ("counting", "scatter")
 EXTENSION = "cl_intel_required_subgroup_size"
-WITHOUT = {**os.environ, "OPENXPU_HIDE_EXTENSIONS": EXTENSION}
 # For CPU devices whose driver lets a kernel not choose its subgroup size: all but Intel's.
 ANY_SIZE: dict[str | Path, str] = {
     HERE / "test_softmax.py": "masked or extreme",
@@ -95,10 +93,7 @@ def test_as_devices_without_fp16_do() -> None:
 
 def test_the_hidden_extension_is_missing() -> None:
     program = "import torch; print(torch.xpu.get_device_properties().sub_group_sizes)"
-    run = subprocess.run(
-        [sys.executable, "-c", program], env=WITHOUT, capture_output=True, text=True, check=True
-    )
-    assert run.stdout.strip() == "[]"
+    assert run_python(program, env={"OPENXPU_HIDE_EXTENSIONS": EXTENSION}).stdout.strip() == "[]"
 
 
 @pytest.mark.skipif("OPENXPU_HIDE_EXTENSIONS" in os.environ, reason="this is the inner run")

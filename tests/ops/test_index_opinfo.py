@@ -11,6 +11,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .indexing_samples import LATE, cases, moved
 
+# PyTorch's samples call whatever PyTorch warns of; a warning of ours, of a fallback, is listed
+pytestmark = pytest.mark.filterwarnings("ignore", "default:The operator")
+
 NAMES = [
     "__getitem__",
     "argwhere",

@@ -7,11 +7,12 @@ import os
 import pytest
 import torch
 import torch.nn.functional as F
+from comparing import assert_snr
 from inner_run import passes
 from profiled import profiled
 from torch import Tensor
 
-from .test_quantized import SINGLES, enough, noise
+from .test_quantized import SINGLES, enough
 
 # The tiers of GPUs, as their kernels run on a processor; here it is what the device has.
 TIERS = ("ptx", "fma")
@@ -124,7 +125,7 @@ def compare(
     is_one = is_one_launch(kind, m, dtype) and not (normed and TIER == "ptx" and dtype == torch.float16)
     # the norm or the product is rounded to the dtype in between
     rounded_more = not is_one or (normed and TIER == "ptx")
-    assert noise(found, expected) > enough(dtype) - (8 if rounded_more else 0)
+    assert_snr(found, expected, enough(dtype) - (8 if rounded_more else 0))
     if is_one:
         assert len(names) == 1, names
 
@@ -178,7 +179,7 @@ def test_large_numbers_are_normed() -> None:
     x = torch.full((1, 128), 3e4).half()
     expected = F.rms_norm(x.double(), (128,), norm.double(), 1e-6) @ w.double().t()
     given = ([w.to("xpu")], [], [], [], 0, False, "none", norm.to("xpu"), 1e-6, None)
-    assert noise(torch.ops.openxpu.fused_linear(x.to("xpu"), *given), expected) > 50
+    assert_snr(torch.ops.openxpu.fused_linear(x.to("xpu"), *given), expected, 50)
 
 
 @pytest.mark.parametrize("dtype", SINGLES)
@@ -192,8 +193,8 @@ def test_int8_linear(m: int, n: int, k: int, dtype: torch.dtype) -> None:
     product = a.double() @ w.double().t() * rows.double() * columns.double()
     given = [t.to("xpu") for t in (a, w, rows, columns)]
     call = torch.ops.openxpu.int8_linear
-    assert noise(call(*given, None, dtype), product) > enough(dtype)
-    assert noise(call(*given, bias.to("xpu"), dtype), product + bias.double()) > enough(dtype)
+    assert_snr(call(*given, None, dtype), product, enough(dtype))
+    assert_snr(call(*given, bias.to("xpu"), dtype), product + bias.double(), enough(dtype))
     with pytest.raises(RuntimeError, match="don't match a weight"):
         call(given[0], given[1][:, 1:], *given[2:], None, dtype)
     with pytest.raises(RuntimeError, match="expected a bias of"):
@@ -280,7 +281,7 @@ def test_cached(m: int, depth: int, dim: int, turned: bool, kind: str, dtype: to
         found, names = cached.call(position, sign, normed, biased)
         is_one = is_one_launch(kind, m, dtype)
         for part, wanted in zip(found, cached.expected(position, sign, normed, biased), strict=True):
-            assert noise(part, wanted) > enough(dtype) - (0 if is_one and not normed else 9)
+            assert_snr(part, wanted, enough(dtype) - (0 if is_one and not normed else 9))
         if is_one:
             assert len(names) == 1, names
 
@@ -300,7 +301,7 @@ def test_cached_heads_are_normed(
         found, names = cached.call(position, sign, normed, biased, heads=True)
         is_one = is_one_launch(kind, m, dtype)
         for part, wanted in zip(found, cached.expected(position, sign, normed, biased, True), strict=True):
-            assert noise(part, wanted) > enough(dtype) - (0 if is_one and not normed else 9)
+            assert_snr(part, wanted, enough(dtype) - (0 if is_one and not normed else 9))
         if is_one:
             assert len(names) == 1, names
 
@@ -311,7 +312,7 @@ def test_cached_norms_by_one_more(kind: str, dtype: torch.dtype) -> None:
     cached.plus_one = True
     found, names = cached.call(3, -1.0, True, False, heads=True)
     for part, wanted in zip(found, cached.expected(3, -1.0, True, False, True), strict=True):
-        assert noise(part, wanted) > enough(dtype) - 9
+        assert_snr(part, wanted, enough(dtype) - 9)
     if is_one_launch(kind, 1, dtype):
         assert len(names) == 1, names
 
@@ -322,7 +323,7 @@ def test_cached_heads_of_odd_sizes_are_normed(depth: int) -> None:
     cached = Cached("int8", 2, 256, depth, torch.bfloat16, 2, True)
     found, _ = cached.call(2, 1.0, False, False, heads=True)
     for part, wanted in zip(found, cached.expected(2, 1.0, False, False, True), strict=True):
-        assert noise(part, wanted) > enough(torch.bfloat16) - 9
+        assert_snr(part, wanted, enough(torch.bfloat16) - 9)
 
 
 def test_cached_where_nothing_is() -> None:

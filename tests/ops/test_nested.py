@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from comparing import assert_close
 from openxpu import _bridge
 
 Function = Callable[..., Any]
 
 LENGTHS = [5, 1, 17, 3]
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
 @pytest.fixture(autouse=True)
@@ -70,19 +71,15 @@ def agree(
     *inputs: Any,
     dtype: torch.dtype = torch.float32,
     backward: bool = True,
-    scale: float = 1,
+    times: float = 1,
 ) -> None:
     """Compare with the CPU in float64. A list is a nested tensor."""
     expected = run(function, inputs, "cpu", torch.float64, backward)
     actual = run(function, inputs, "xpu", dtype, backward)
-    tolerance = TOLERANCE[dtype] * scale
     for mine, theirs in zip(actual, expected, strict=True):
         assert len(mine) == len(theirs)
         for x, y in zip(mine, theirs, strict=True):
-            assert x.device.type == "xpu"
-            torch.testing.assert_close(
-                x.cpu().to(y.dtype), y, rtol=tolerance, atol=tolerance, check_stride=False
-            )
+            assert_close(x, y, dtype=x.dtype, times=times)
 
 
 def fails(function: Function, *inputs: Any, match: str) -> None:
@@ -135,7 +132,7 @@ def test_one_tensor_forward(name: str) -> None:
     agree(FORWARD[name], sequences(-1, 8), backward=False)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_dtypes(dtype: torch.dtype) -> None:
     def function(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         x = F.layer_norm(F.linear(x, w, b), (6,), w[:, 0].contiguous(), b)
@@ -143,7 +140,7 @@ def test_dtypes(dtype: torch.dtype) -> None:
 
     generator = torch.Generator().manual_seed(1)
     weight, bias = (torch.randn(*s, dtype=torch.float64, generator=generator) for s in ((6, 8), (6,)))
-    agree(function, sequences(-1, 8), weight, bias, dtype=dtype, backward=dtype.itemsize > 2, scale=3)
+    agree(function, sequences(-1, 8), weight, bias, dtype=dtype, backward=dtype.itemsize > 2, times=3)
 
 
 @pytest.mark.parametrize("name", ["relu_", "gelu_", "silu_", "tanh_", "abs_", "neg_", "sgn_", "zero_"])
@@ -160,7 +157,7 @@ def test_in_place(name: str) -> None:
 def test_two_tensors() -> None:
     a, b = sequences(-1, 8), sequences(-1, 8, seed=1)
     for function in (torch.add, torch.sub, torch.mul, torch.div):
-        agree(function, a, [x + 3 * x.sign() for x in b], scale=10)
+        agree(function, a, [x + 3 * x.sign() for x in b], times=10)
     agree(lambda x, y: torch.add(x, y, alpha=0.5), a, b)
     agree(lambda x, y: torch.where(x > 0.5, torch.zeros_like(y[0][0, 0]), y), a, b, backward=False)
     agree(lambda x, y: (x >= 0.5, y > 0.5, x == 0.25, (x > 0).logical_not()), a, b, backward=False)
@@ -181,28 +178,28 @@ def test_dense_operand_for_each_item(width: int | None) -> None:
     for operator in (torch.add, torch.mul):
         result = operator(x, dense.to("xpu"))
         for part, mine, row in zip(nested, result.unbind(), dense, strict=True):
-            torch.testing.assert_close(mine.cpu(), operator(part.float(), row))
+            assert_close(mine, operator(part.float(), row))
     fails(torch.div, nested, dense, match="nested")
 
 
 def test_products() -> None:
     a, b = sequences(-1, 8), sequences(8, -1, seed=1)
-    agree(torch.matmul, a, b, scale=3)
-    agree(torch.bmm, a, b, scale=3, backward=False)
+    agree(torch.matmul, a, b, times=3)
+    agree(torch.bmm, a, b, times=3, backward=False)
     heads = sequences(3, -1, 8), sequences(3, -1, 8, seed=1)
-    agree(lambda x, y: torch.matmul(x, y.transpose(-2, -1)), *heads, scale=3)
+    agree(lambda x, y: torch.matmul(x, y.transpose(-2, -1)), *heads, times=3)
     weight, bias = torch.randn(5, 8, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
-    agree(F.linear, a, weight, bias, scale=3)
-    agree(F.linear, a, weight, scale=3)
+    agree(F.linear, a, weight, bias, times=3)
+    agree(F.linear, a, weight, times=3)
     fails(torch.matmul, a, a, match="cannot be matrix multiplied")
 
 
 def test_layer_norm() -> None:
     w, b = torch.randn(8, dtype=torch.float64), torch.randn(8, dtype=torch.float64)
-    agree(lambda x, w, b: F.layer_norm(x, (8,), w, b), sequences(-1, 8), w, b, scale=5)
-    agree(lambda x, w, b: F.layer_norm(x, (8,), w, b), sequences(2, -1, 8), w, b, scale=5)
+    agree(lambda x, w, b: F.layer_norm(x, (8,), w, b), sequences(-1, 8), w, b, times=5)
+    agree(lambda x, w, b: F.layer_norm(x, (8,), w, b), sequences(2, -1, 8), w, b, times=5)
     w, b = torch.randn(3, 8, dtype=torch.float64), torch.randn(3, 8, dtype=torch.float64)
-    agree(lambda x, w, b: F.layer_norm(x, (3, 8), w, b), sequences(-1, 3, 8), w, b, scale=5)
+    agree(lambda x, w, b: F.layer_norm(x, (3, 8), w, b), sequences(-1, 3, 8), w, b, times=5)
     fails(lambda x: F.layer_norm(x, (8,)), sequences(-1, 8), match="requires weight and bias")
     fails(lambda x, w, b: F.layer_norm(x, (8,), w[0], b[0]), sequences(8, -1), w, b, match="irregular")
 
@@ -445,7 +442,7 @@ def test_attention(dtype: torch.dtype, turned: bool) -> None:
         sequences(*value, lengths=keys, seed=2),
         dtype=dtype,
         backward=dtype.itemsize > 2,
-        scale=10,
+        times=10,
     )
 
 
@@ -455,7 +452,7 @@ def test_attention_causal() -> None:
     result = F.scaled_dot_product_attention(*tensors, is_causal=True, scale=0.5)
     for mine, a, b, c in zip(result.unbind(), q, k, v, strict=True):
         expected = F.scaled_dot_product_attention(a[None], b[None], c[None], is_causal=True, scale=0.5)[0]
-        torch.testing.assert_close(mine.cpu().double(), expected, rtol=1e-5, atol=1e-5)
+        assert_close(mine, expected, dtype=torch.float32, times=0.5)
     with pytest.raises(RuntimeError, match="explicit attn_mask"):
         F.scaled_dot_product_attention(*tensors, attn_mask=torch.ones(17, 17, device="xpu"))
 
@@ -496,9 +493,7 @@ def test_jagged_attention(
         expected.append(out[0].transpose(0, 1).flatten(-2))
     theirs = torch.autograd.grad((torch.cat(expected) * weight).sum(), wanted)
     for mine, other in zip((values, *gradients), (torch.cat(expected), *theirs), strict=True):
-        torch.testing.assert_close(
-            mine.detach().cpu().double(), other.detach(), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * 3
-        )
+        assert_close(mine, other, dtype=dtype, floor=3)
 
 
 def test_jagged_attention_drops() -> None:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from comparing import ROUNDING, assert_close
 
-EPS = {torch.float16: 2**-11, torch.bfloat16: 2**-8, torch.float32: 2**-23, torch.float64: 2**-52}
-DTYPES = list(EPS)
+DTYPES = list(ROUNDING)
 HALVES = [torch.float16, torch.bfloat16]
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor, slack: float = 8) -> None:
     """Compare within `slack` units of the dtype's precision, relative to the largest expected value."""
-    assert actual.shape == expected.shape
-    scale = expected.abs().max().item() if expected.numel() else 0
-    limit = slack * EPS[actual.dtype] * max(scale, 1e-30)
-    torch.testing.assert_close(actual.cpu().double(), expected, rtol=0, atol=limit)
+    assert_close(actual, expected, dtype=actual.dtype, roundings=slack, relative_to="largest", floor=1e-30)
 
 
 def leaf(tensor: torch.Tensor | None, dtype: torch.dtype, device: str) -> torch.Tensor | None:
@@ -73,7 +70,7 @@ def test_layer_norm_statistics_and_layouts() -> None:
     _, mean, rstd = torch.native_layer_norm(x.bfloat16().to("xpu"), (40,), None, None, 1e-5)
     assert mean.dtype == rstd.dtype == torch.float32 and mean.shape == (8, 6, 1)
     view = x.to("xpu").transpose(0, 1)
-    torch.testing.assert_close(F.layer_norm(view, (40,)).cpu(), F.layer_norm(x.transpose(0, 1), (40,)))
+    assert_close(F.layer_norm(view, (40,)), F.layer_norm(x.transpose(0, 1), (40,)))
     assert F.layer_norm(torch.ones(0, 4, device="xpu"), (4,)).shape == (0, 4)
     w = torch.ones(4, device="xpu", requires_grad=True)
     F.layer_norm(torch.ones(0, 4, device="xpu"), (4,), w).sum().backward()
@@ -139,7 +136,7 @@ def test_rms_norm_is_one_kernel() -> None:
     x, w = torch.randn(4, 64, device="xpu"), torch.randn(64, device="xpu")
     y, rstd = torch.ops.aten._fused_rms_norm(x, (64,), w, 1e-6)
     assert rstd.shape == (4, 1)
-    torch.testing.assert_close(y.cpu(), F.rms_norm(x.cpu(), (64,), w.cpu(), 1e-6))
+    assert_close(y, F.rms_norm(x.cpu(), (64,), w.cpu(), 1e-6))
 
 
 PLANES = [(4, 5, 7, 7), (3, 64, 9), (300, 7), (2, 3, 32, 40), (3, 70, 2, 5, 5)]
@@ -193,11 +190,11 @@ def test_batch_norm_module_follows_the_cpu() -> None:
     for _ in range(3):
         x = torch.randn(6, 5, 8, 8)
         outputs = [module(x.to(device)) for module, device in zip(modules, ("cpu", "xpu"))]
-        torch.testing.assert_close(outputs[1].cpu(), outputs[0])
+        assert_close(outputs[1], outputs[0])
     for module in modules:
         module.eval()
-    torch.testing.assert_close(modules[1](x.to("xpu")).cpu(), modules[0](x))
-    torch.testing.assert_close(modules[1].running_var.cpu(), modules[0].running_var)
+    assert_close(modules[1](x.to("xpu")), modules[0](x))
+    assert_close(modules[1].running_var, modules[0].running_var)
     assert modules[1].num_batches_tracked.item() == 3
 
 
@@ -315,7 +312,7 @@ def test_batch_norm_in_steps(shape, affine, dtype):
         if affine:
             torch.testing.assert_close(sums[i].cpu().double(), parameter.grad, rtol=2e-3, atol=2e-3)
     for ours, theirs in zip(r, exact_running, strict=True):
-        torch.testing.assert_close(ours.cpu().double(), theirs, rtol=1e-4, atol=1e-4)
+        assert_close(ours, theirs, dtype=ours.dtype, rtol=1e-4, atol=1e-4)
 
 
 def test_batch_norm_in_steps_of_equal_batches():
@@ -325,7 +322,7 @@ def test_batch_norm_in_steps_of_equal_batches():
     out = torch.empty(0, device="xpu")
     torch.batch_norm_elemt(x, None, None, mean, invstd, 1e-5, out=out)
     want = F.batch_norm(x.cpu().double(), None, None, training=True)
-    torch.testing.assert_close(out.cpu().double(), want, rtol=1e-4, atol=1e-5)
+    assert_close(out, want, dtype=out.dtype, rtol=1e-4, atol=1e-5)
 
 
 def test_batch_norm_in_steps_keeps_to_a_far_mean():
@@ -333,8 +330,8 @@ def test_batch_norm_in_steps_keeps_to_a_far_mean():
     x = torch.randn(64, 2, 32) + 1000
     mean, invstd = torch.batch_norm_stats(x.xpu(), 1e-5)
     got = torch.batch_norm_elemt(x.xpu(), None, None, mean, invstd, 1e-5)
-    torch.testing.assert_close(
-        got.cpu().double(), F.batch_norm(x.double(), None, None, training=True), rtol=1e-3, atol=1e-3
+    assert_close(
+        got, F.batch_norm(x.double(), None, None, training=True), dtype=got.dtype, rtol=1e-3, atol=1e-3
     )
 
 

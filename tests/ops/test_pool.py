@@ -7,24 +7,20 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from comparing import assert_close, assert_close_with_gradients, assert_equal
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-6, torch.float64: 1e-14}
+# averages of few elements; as many times as much in gradients, which sum over windows
+TIMES = {torch.float16: 0.5, torch.bfloat16: 1, torch.float32: 0.1, torch.float64: 0.01}
+GRADIENT_TIMES = {dtype: 4 * times for dtype, times in TIMES.items()}
 
 
 def compare(function, x: torch.Tensor, dtype: torch.dtype, exact: bool = False) -> torch.Tensor:
     """Compare function(x) and its gradient; with `exact` the values must be equal."""
-    x = x.to(dtype)
-    mine, reference = x.to("xpu").requires_grad_(), x.double().requires_grad_()
-    actual, expected = function(mine), function(reference)
-    limit = 0 if exact else TOLERANCE[dtype]
-    torch.testing.assert_close(actual.detach().cpu().double(), expected.detach(), rtol=limit, atol=limit)
-    grad = torch.randn(expected.shape).to(dtype)
-    actual.backward(grad.to("xpu"))
-    expected.backward(grad.double())
-    limit = TOLERANCE[dtype] * 4
-    torch.testing.assert_close(mine.grad.cpu().double(), reference.grad, rtol=limit, atol=limit)
-    return actual
+    x = x.to(dtype, copy=True).requires_grad_()
+    return assert_close_with_gradients(
+        function, x, times=0 if exact else TIMES, gradient_times=GRADIENT_TIMES
+    )
 
 
 def channels_last(x: torch.Tensor) -> torch.Tensor:
@@ -76,7 +72,7 @@ def test_max_pool_of_nan_and_infinity() -> None:
     for mine, reference in zip(
         F.max_pool2d(x.to("xpu"), 3, 2, return_indices=True), F.max_pool2d(x, 3, 2, return_indices=True)
     ):
-        torch.testing.assert_close(mine.cpu(), reference, equal_nan=True, rtol=0, atol=0)
+        assert_equal(mine, reference, equal_nan=True)
 
 
 @pytest.mark.parametrize("channels", [1, 15, 16, 63, 64, 65, 130])
@@ -89,15 +85,13 @@ def test_blocks_of_channels(channels: int, dtype: torch.dtype) -> None:
     for options in (dict(kernel_size=3, stride=2, padding=1), dict(kernel_size=(2, 3), dilation=2)):
         mine, reference = (F.max_pool2d(t, **options, return_indices=True) for t in (on_xpu, x.double()))
         assert torch.equal(mine[1].cpu(), reference[1])
-        torch.testing.assert_close(mine[0].cpu().double(), reference[0], equal_nan=True, rtol=0, atol=0)
+        assert_equal(mine[0], reference[0], dtype=dtype, equal_nan=True)
     mine, reference = (F.adaptive_max_pool2d(t, (4, 3), return_indices=True) for t in (on_xpu, x.double()))
     assert torch.equal(mine[1].cpu(), reference[1])
-    torch.testing.assert_close(mine[0].cpu().double(), reference[0], equal_nan=True, rtol=0, atol=0)
+    assert_equal(mine[0], reference[0], dtype=dtype, equal_nan=True)
     limits = {"rtol": 1e-2, "atol": 1e-2} if dtype.itemsize == 2 else {"rtol": 1e-5, "atol": 1e-6}
     for average in (lambda t: F.avg_pool2d(t, 3, 2, 1), lambda t: F.adaptive_avg_pool2d(t, (4, 3))):
-        torch.testing.assert_close(
-            average(on_xpu).cpu().double(), average(x.double()), equal_nan=True, **limits
-        )
+        assert_close(average(on_xpu), average(x.double()), dtype=dtype, equal_nan=True, **limits)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -183,16 +177,12 @@ def test_fractional_pool(
     mine, reference = x.to("xpu").requires_grad_(), x.to(exact).clone().requires_grad_()
     actual, at = pool(mine, kernel, size, return_indices=True, _random_samples=samples.to("xpu"))
     expected, places = pool(reference, kernel, size, return_indices=True, _random_samples=samples.to(exact))
-    assert actual.dtype == dtype
-    torch.testing.assert_close(
-        actual.detach().cpu().to(exact), expected.detach(), rtol=0, atol=0, equal_nan=True
-    )
+    assert_equal(actual, expected, dtype=dtype, equal_nan=True)
     assert torch.equal(at.cpu(), places)
     grad = torch.randn(expected.shape).to(dtype)
     actual.backward(grad.to("xpu"))
     expected.backward(grad.to(exact))
-    limit = 4 * TOLERANCE[dtype]
-    torch.testing.assert_close(mine.grad.cpu().to(exact), reference.grad, rtol=limit, atol=limit)
+    assert_close(mine.grad, reference.grad, dtype=dtype, times=GRADIENT_TIMES)
 
 
 def test_fractional_pool_of_what_does_not_fit() -> None:

@@ -6,16 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from comparing import assert_close, assert_snr
 
 SINGLES = (torch.float32, torch.bfloat16, torch.float16)
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 TENSOR, ROW, BLOCK16, BLOCK32, BLOCK128, SQUARE128 = range(6)
-
-
-def noise(actual: torch.Tensor, expected: torch.Tensor) -> float:
-    """Return the signal-to-noise ratio in dB."""
-    error = (actual.cpu().double() - expected).norm()
-    return float(20 * torch.log10(expected.norm() / error)) if error > 0 else 999.0
 
 
 def enough(dtype: torch.dtype) -> float:
@@ -57,12 +52,12 @@ def test_int4(dtype: torch.dtype, m: int, n: int, k: int, group: int) -> None:
         x.to("xpu"), weight, group, scale.to("xpu"), zero.to("xpu")
     )
     assert actual.dtype == dtype
-    assert noise(actual, expected) > enough(dtype)
+    assert_snr(actual, expected, enough(dtype))
 
     both = torch.stack([scale, torch.randn(groups, n).to(dtype)], -1)
     expected = x.double() @ ((q - 8) * both[each, :, 0].t().double() + both[each, :, 1].t().double()).t()
     actual = torch.ops.aten._weight_int4pack_mm(x.to("xpu"), weight, group, both.to("xpu"))
-    assert noise(actual, expected) > enough(dtype)
+    assert_snr(actual, expected, enough(dtype))
 
 
 @pytest.mark.parametrize("dtype", SINGLES)
@@ -74,15 +69,13 @@ def test_int8_weight(dtype: torch.dtype, m: int, n: int, k: int) -> None:
     expected = x.double() @ (weight.double() * scale.double()[:, None]).t()
     assert actual.shape == expected.shape
     if actual.numel():
-        assert noise(actual, expected) > enough(dtype)
+        assert_snr(actual, expected, enough(dtype))
 
 
 def assert_nearest(actual: torch.Tensor, expected: torch.Tensor) -> None:
     """The result is the nearest bfloat16, except for rounding the fp32 sum."""
-    assert actual.dtype == torch.bfloat16
-    error = (actual.cpu().double() - expected).abs()
     half = 2.0 ** (expected.frexp().exponent - 9)  # half a unit in the last place
-    assert (error <= half + expected.abs() * 1e-6).all()
+    assert_close(actual, expected, dtype=torch.bfloat16, atol=half, rtol=1e-6, device=None)
 
 
 @pytest.mark.parametrize("m, n", [(1, 16), (33, 16), (64, 100), (300, 32), (20, 144)])
@@ -148,11 +141,11 @@ def test_rounded_rows_by_int4(m: int, n: int, k: int, block: int, dtype: torch.d
     if m:
         expected = torch.stack(rows) @ weight.t()
         # a rounding error in the scale may change an element by one step
-        assert noise(actual, expected) > min(enough(dtype), 70)
-        assert noise(actual, x.double() @ weight.t()) > 30
+        assert_snr(actual, expected, min(enough(dtype), 70))
+        assert_snr(actual, x.double() @ weight.t(), 30)
         if dtype == torch.float32:  # the CPU rounds more in bf16
             plain = ops._dyn_quant_matmul_4bit(x, packed.cpu(), block, k, n)
-            assert noise(actual, plain.double()) > 70
+            assert_snr(actual, plain.double(), 70)
 
 
 def test_bad_rounded_rows_by_int4() -> None:
@@ -233,7 +226,7 @@ def test_scaled_mm(dtype: torch.dtype, out: torch.dtype, m: int, n: int, k: int)
                 wide_b = expanded(scale_b, k, n, 128, 1 if scale_b.size(1) == n else 128)
         expected = (a.double() * wide_a) @ (b.double().t() * wide_b) + bias.double()
         assert actual.dtype == out
-        assert noise(actual, expected) > enough(out)
+        assert_snr(actual, expected, enough(out))
 
 
 @pytest.mark.parametrize("recipe", [TENSOR, ROW, BLOCK32, BLOCK128, SQUARE128])
@@ -276,7 +269,7 @@ def test_scaled_mm_v2(recipe: int) -> None:
         torch.bfloat16,
     )
     expected = (a.double() * wide[0]) @ (b.double() * wide[1]).t()
-    assert noise(actual, expected) > 50
+    assert_snr(actual, expected, 50)
 
 
 VALUES4 = torch.tensor(
@@ -296,7 +289,7 @@ def test_what_lies_behind_lines_is_not_multiplied(k: int) -> None:
         several = [torch.full((1 << size,), float("nan"), device="xpu") for _ in range(4)]
         del several
     actual = torch._scaled_mm(*moved, *scales, out_dtype=torch.bfloat16)
-    assert noise(actual, a.double() @ b.double().t()) > 50
+    assert_snr(actual, a.double() @ b.double().t(), 50)
 
 
 @pytest.mark.parametrize("levels", [0, 1, 2])
@@ -333,7 +326,7 @@ def test_float4(levels: int) -> None:
     numbers = [VALUES4[x] * expanded(s, x.size(0), k, 1, block) for x, s in zip(q, plain, strict=True)]
     if levels == 2:
         numbers = [x * w for x, w in zip(numbers, whole, strict=True)]
-    assert noise(actual, numbers[0] @ numbers[1].t()) > 50
+    assert_snr(actual, numbers[0] @ numbers[1].t(), 50)
     if levels < 2:
         first = torch._scaled_mm(
             packed[0].to("xpu"), packed[1].to("xpu").t(), scales[0][0], scales[1][0], out_dtype=torch.bfloat16
@@ -353,10 +346,10 @@ def test_float8_result_and_out() -> None:
     actual = torch._scaled_mm(*arguments, scale_result=scale.to("xpu"))
     assert actual.dtype == torch.float8_e4m3fn
     # fp32 sums differ in their last bit, so results may round to the neighboring value
-    assert (actual.cpu().view(torch.int8).int() - expected.view(torch.int8).int()).abs().max() <= 1
+    assert_close(actual.view(torch.int8), expected.view(torch.int8), atol=1)
     out = torch.empty(0, dtype=torch.bfloat16, device="xpu")
     torch._scaled_mm(*arguments, out_dtype=torch.bfloat16, out=out)
-    assert noise(out, a.double() @ b.double().t()) > 50
+    assert_snr(out, a.double() @ b.double().t(), 50)
 
 
 @pytest.mark.parametrize(
@@ -478,4 +471,4 @@ def test_scaled_grouped_mm(dims_a: int, dims_b: int, mx: bool) -> None:
     )
     expected = torch.stack(products) if dims_a == dims_b else torch.cat(products, 0 if dims_a == 2 else 1)
     assert actual.shape == expected.shape
-    assert noise(actual, expected) > 50
+    assert_snr(actual, expected, 50)

@@ -13,10 +13,11 @@ from typing import Any
 import hypothesis.strategies as st
 import torch
 import torch.nn.functional as F
+from comparing import assert_close, assert_equal, tolerance
 from hypothesis import HealthCheck, given, settings
 from torch import Tensor
 
-from .test_attention import TOLERANCE as OF_ATTENTION
+from .test_attention import DTYPES as OF_ATTENTION
 from .test_attention import reference as attention
 from .test_fused import BINARY, UNARY, fused
 from .test_rnn import KINDS, compare, states
@@ -95,9 +96,8 @@ def agree(got: Tensor, want: Tensor, parts: Tensor, terms: int, about: object, a
 
     Values are rounded to their dtype once, and `adds` times before if a library adds to its own result.
     """
-    assert got.shape == want.shape, about
     if got.dtype in INTEGERS:
-        assert torch.equal(got.cpu(), want.to(got.dtype)), about
+        assert_equal(got, want.to(got.dtype), what=str(about))
         return
     kind = torch.finfo(got.dtype)
     rounding, least = kind.eps / 2, kind.smallest_normal * kind.eps
@@ -105,10 +105,7 @@ def agree(got: Tensor, want: Tensor, parts: Tensor, terms: int, about: object, a
     steps = max(4 * terms**0.5, terms / 4) + 16
     between = want.abs() + parts / max(terms, 1) ** 0.5
     bound = SUMS[got.dtype] * steps * parts + (2 + adds) * rounding * between + 16 * least
-    error = (got.cpu().to(want.dtype) - want).abs()
-    assert got.numel() == 0 or bool((error <= bound).all()), (
-        f"{about}: {(error / bound).max():.3g} times the bound"
-    )
+    assert_close(got, want, dtype=got.dtype, atol=bound, what=str(about))
 
 
 def sums(wide: Tensor) -> Tensor:
@@ -277,7 +274,7 @@ def test_convolutions(data: Any) -> None:
 def test_attention(data: Any) -> None:
     """Check the forward pass and all gradients, including a mask's."""
     draw = data.draw
-    dtype = draw(st.sampled_from(list(OF_ATTENTION)))
+    dtype = draw(st.sampled_from(OF_ATTENTION))
     heads = draw(st.integers(1, 3))
     shared = draw(st.sampled_from([1, 1, 2, 4]))
     batch, queries = draw(st.integers(1, 3)), draw(st.one_of(st.integers(1, 9), st.integers(1, 140)))
@@ -310,9 +307,8 @@ def test_attention(data: Any) -> None:
         *leaves, attn_mask=given_mask, is_causal=causal, scale=scale, enable_gqa=shared > 1
     )
     want = attention(*wants, wide_bias if mask is None else mask, causal, scale)
-    assert got.dtype == dtype and got.shape == want.shape
     largest = float(v.wide.abs().max())
-    assert (got.cpu().double() - want).abs().max() <= OF_ATTENTION[dtype] * largest, about
+    assert_close(got, want, dtype=dtype, atol=tolerance(dtype) * largest, what=str(about))
     dy = Operand(draw, want.shape, dtype)
     got.backward(dy.here)
     want.backward(dy.wide)
@@ -322,9 +318,16 @@ def test_attention(data: Any) -> None:
     for one, other, name in zip(leaves, wants, ["q", "k", "v", "bias"], strict=False):
         # the rounding errors of terms add up as a random walk over the summed rows
         walk = (max(1, want.numel() // values * depth // other.numel())) ** 0.5
-        bound = 2 * OF_ATTENTION[dtype] * max(float(other.grad.abs().max()), walk * largest / 2, 1)
-        error = float((one.grad.cpu().double() - other.grad).abs().max())
-        assert error <= bound, (name, error / bound, dy, *about)
+        floor = max(walk * largest / 2, 1)
+        assert_close(
+            one.grad,
+            other.grad,
+            dtype=dtype,
+            times=2,
+            relative_to="largest",
+            floor=floor,
+            what=f"{name}: {(dy, *about)}",
+        )
 
 
 # --- recurrent nets ---

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from comparing import assert_close
 
 ALL = os.environ.get("OPENXPU_TEST_ALL") == "1"
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -199,15 +200,14 @@ def test_variance(dtype: torch.dtype) -> None:
                 if exact.numel() // max(1, exact.mean(dims).numel()) <= correction:
                     continue
                 variance, mean = torch.var_mean(shifted, dims, correction=correction)
-                torch.testing.assert_close(
-                    variance.cpu().double(),
+                assert_close(
+                    variance,
                     exact.var(dims, correction=correction),
+                    dtype=variance.dtype,
                     rtol=tolerance,
                     atol=tolerance,
                 )
-                torch.testing.assert_close(
-                    mean.cpu().double(), exact.mean(dims), rtol=tolerance, atol=tolerance
-                )
+                assert_close(mean, exact.mean(dims), dtype=mean.dtype, rtol=tolerance, atol=tolerance)
                 torch.testing.assert_close(
                     shifted.std(dims, correction=correction).cpu().double(),
                     exact.std(dims, correction=correction),
@@ -262,7 +262,7 @@ def test_backward() -> None:
         a, b = x.clone().requires_grad_(), x.to("xpu").requires_grad_()
         f(a).backward()
         f(b).backward()
-        torch.testing.assert_close(b.grad.cpu(), a.grad)
+        assert_close(b.grad, a.grad)
 
 
 def test_sum_is_repeatable_and_exact_over_many_elements() -> None:
@@ -331,11 +331,11 @@ def test_variance_far_from_zero(shape: tuple[int, ...], dims: int | tuple[int, .
         variance, mean = torch.var_mean(given, dims)
         deviation, again = torch.std_mean(given, dims)
         wide = numbers.double()
-        torch.testing.assert_close(variance.cpu().double(), wide.var(dims), rtol=2e-7, atol=0)
-        torch.testing.assert_close(deviation.cpu().double(), wide.std(dims), rtol=2e-7, atol=0)
+        assert_close(variance, wide.var(dims), dtype=variance.dtype, rtol=2e-7, atol=0)
+        assert_close(deviation, wide.std(dims), dtype=deviation.dtype, rtol=2e-7, atol=0)
         torch.testing.assert_close(given.var(dims), variance, rtol=0, atol=0)
         torch.testing.assert_close(given.std(dims), deviation, rtol=0, atol=0)
-        torch.testing.assert_close(mean.cpu().double(), wide.mean(dims), rtol=2e-7, atol=0)
+        assert_close(mean, wide.mean(dims), dtype=mean.dtype, rtol=2e-7, atol=0)
         assert torch.equal(mean, again)
 
 
@@ -346,8 +346,8 @@ def test_variance_far_from_zero_in_the_dtype_itself(shape: tuple[int, ...], dims
     """float64 always computes moments relative to an element, as float32 does on GPUs."""
     x = 1e8 + torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     wanted = (x - 1e8).var(dims)  # the differences are exact
-    torch.testing.assert_close(x.to("xpu").var(dims).cpu(), wanted, rtol=1e-13, atol=0)
-    torch.testing.assert_close(x.to("xpu").std(dims).cpu(), wanted.sqrt(), rtol=1e-13, atol=0)
+    assert_close(x.to("xpu").var(dims), wanted, rtol=1e-13, atol=0)
+    assert_close(x.to("xpu").std(dims), wanted.sqrt(), rtol=1e-13, atol=0)
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (3, 5), (70, 64), (5, 3_000), (200, 2)], ids=str)
@@ -359,7 +359,7 @@ def test_variance_of_equal_and_of_infinite_numbers(shape: tuple[int, ...]) -> No
         for numbers, dim in itertools.product((x, one, one.flip(1)), (0, 1)):
             wanted = torch.var_mean(numbers, dim, correction=0)
             got = torch.var_mean(numbers.to("xpu"), dim, correction=0)
-            torch.testing.assert_close(got[0].cpu(), wanted[0], equal_nan=True)
+            assert_close(got[0], wanted[0], equal_nan=True)
             assert torch.equal(got[1].cpu().isfinite(), wanted[1].isfinite())
             assert (x.to("xpu").var(dim, correction=0).cpu() == 0).all() or not math.isfinite(value)
 
@@ -391,10 +391,8 @@ def test_complex_numbers_in_half_precision() -> None:
     x, wide = narrow.to("xpu"), narrow.to(torch.complex64)
 
     def agree(got: torch.Tensor, expected: torch.Tensor) -> None:
-        assert got.dtype == {torch.complex64: torch.complex32, torch.float32: torch.half}.get(
-            expected.dtype, expected.dtype
-        )
-        torch.testing.assert_close(got.cpu().to(expected.dtype), expected, rtol=2e-3, atol=2e-3)
+        dtype = {torch.complex64: torch.complex32, torch.float32: torch.half}.get(expected.dtype)
+        assert_close(got, expected, dtype=dtype, times=0.5)
 
     for f in (
         lambda t: t + t,
@@ -418,9 +416,7 @@ def test_complex_numbers_in_half_precision() -> None:
     ):
         agree(f(x), f(wide))
     for dtype in (torch.complex64, torch.complex128):
-        torch.testing.assert_close(
-            x.t().conj().to(dtype).cpu(), wide.mH.to(dtype).resolve_conj(), rtol=0, atol=0
-        )
+        assert_close(x.t().conj().to(dtype), wide.mH.to(dtype).resolve_conj(), rtol=0, atol=0)
     target = torch.empty(6, 4, dtype=torch.complex64, device="xpu").conj()
     torch.testing.assert_close(
         target.copy_(x.mH).cpu().resolve_conj(), wide.mH.resolve_conj(), rtol=0, atol=0
@@ -437,13 +433,13 @@ def test_more_dimensions_than_an_iteration_has() -> None:
             for keepdim in (False, True):
                 got, expected = xpu.sum(dims, keepdim), x.sum(dims, keepdim)
                 assert got.shape == expected.shape
-                torch.testing.assert_close(got.cpu(), expected)
+                assert_close(got, expected)
         assert torch.equal(xpu.amax((2, 5)).cpu(), x.amax((2, 5)))
         assert (xpu.argmax().item(), xpu.argmax(11).cpu().equal(x.argmax(11))) == (x.argmax().item(), True)
         values, where = xpu.max(6)
         assert torch.equal(values.cpu(), x.max(6).values) and torch.equal(where.cpu(), x.max(6).indices)
         for got, expected in zip(torch.var_mean(xpu, (1, 16)), torch.var_mean(x, (1, 16)), strict=True):
-            torch.testing.assert_close(got.cpu(), expected)
+            assert_close(got, expected)
         assert (xpu == xpu).all().item() and not (xpu != xpu).any().item()
     empty = torch.empty((2,) * 17 + (0,))
     assert torch.equal(empty.to("xpu").sum((2, 17)).cpu(), empty.sum((2, 17)))

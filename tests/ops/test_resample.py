@@ -7,9 +7,11 @@ import os
 import pytest
 import torch
 import torch.nn.functional as F
+from comparing import assert_close, assert_close_with_gradients
 
 # The positions between two points are float32 for all dtypes but float64.
-TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-5, torch.float64: 1e-12}
+TIMES = {torch.float16: 0.5, torch.bfloat16: 1, torch.float32: 1, torch.float64: 1}
+GRADIENT_TIMES = {dtype: 4 * times for dtype, times in TIMES.items()}
 # Whether libxpu's own kernels run; on host devices PyTorch's faster ones may run instead.
 NATIVE = os.environ.get("OPENXPU_HOST_PROVIDER") == "0"
 SHAPES = {1: (2, 3, 13), 2: (2, 3, 11, 14), 3: (1, 2, 5, 6, 7)}
@@ -23,16 +25,11 @@ def compare(
 ) -> None:
     torch.manual_seed(0)
     x = torch.randn(shape).to(dtype).contiguous(memory_format=layout)
-    mine, reference = x.to("xpu").requires_grad_(), x.double().requires_grad_()
-    actual, expected = function(mine), function(reference)
-    assert actual.dtype == dtype and actual.is_contiguous(memory_format=layout)
-    limit = TOLERANCE[dtype]
-    torch.testing.assert_close(actual.detach().cpu().double(), expected.detach(), rtol=limit, atol=limit)
-    grad = torch.randn(expected.shape).to(dtype)
-    actual.backward(grad.to("xpu"))
-    expected.backward(grad.double())
     # A point sums up to some tens of gradients; half types are rounded once, at the end.
-    torch.testing.assert_close(mine.grad.cpu().double(), reference.grad, rtol=4 * limit, atol=4 * limit)
+    actual = assert_close_with_gradients(
+        function, x.requires_grad_(), times=TIMES, gradient_times=GRADIENT_TIMES
+    )
+    assert actual.is_contiguous(memory_format=layout)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
@@ -59,7 +56,7 @@ def test_smooth(mode: str, align: bool) -> None:
         )
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dtype", TIMES, ids=str)
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
 def test_dtypes(mode: str, dtype: torch.dtype) -> None:
     compare(lambda x: F.interpolate(x, scale_factor=2, mode=mode), SHAPES[2], dtype)
@@ -77,12 +74,8 @@ def test_same_size_and_views() -> None:
         x = torch.randn(2, 3, 8, 10)
         assert torch.equal(F.interpolate(x.to("xpu"), size=(8, 10), mode=mode).cpu(), x)
         view, reference = x.to("xpu")[:, 1:, ::2].mT, x[:, 1:, ::2].mT
-        torch.testing.assert_close(
-            F.interpolate(view, scale_factor=3, mode=mode).cpu(),
-            F.interpolate(reference, scale_factor=3, mode=mode),
-            rtol=2e-5,
-            atol=2e-5,
-        )
+        actual = F.interpolate(view, scale_factor=3, mode=mode)
+        assert_close(actual, F.interpolate(reference, scale_factor=3, mode=mode))
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
@@ -100,7 +93,7 @@ def test_pads(dims: int, mode: str) -> None:
     assert torch.equal(F.pad(x.to("xpu"), cut, mode=mode).cpu(), F.pad(x, cut, mode=mode))
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dtype", TIMES, ids=str)
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
 def test_pad_dtypes(mode: str, dtype: torch.dtype) -> None:
     compare(lambda x: F.pad(x, (3, 1, 2, 4), mode=mode), SHAPES[2], dtype)
@@ -112,7 +105,7 @@ FILTERS = ["bilinear", "bicubic", *(["lanczos"] if hasattr(torch.ops.aten, "_ups
 LAYOUTS = (torch.contiguous_format, torch.channels_last)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dtype", TIMES, ids=str)
 @pytest.mark.parametrize("mode", FILTERS)
 def test_filters(mode: str, dtype: torch.dtype) -> None:
     for layout in LAYOUTS:
@@ -161,9 +154,7 @@ def test_filters_of_views_nothing_and_nan() -> None:
     x = torch.randn(3, 4, 9, 12)
     options = dict(size=(5, 17), mode="bicubic", antialias=True)
     view, reference = x.to("xpu")[:, 1:, ::2].mT, x[:, 1:, ::2].mT
-    torch.testing.assert_close(
-        F.interpolate(view, **options).cpu(), F.interpolate(reference, **options), rtol=2e-5, atol=2e-5
-    )
+    assert_close(F.interpolate(view, **options), F.interpolate(reference, **options))
     assert F.interpolate(x[:0].to("xpu"), **options).shape == (0, 4, 5, 17)
     x[1, 2, 3, 4] = float("nan")
     actual, expected = F.interpolate(x.to("xpu"), **options).cpu(), F.interpolate(x, **options)
@@ -175,7 +166,7 @@ def test_filters_into_an_out_with_gaps() -> None:
     out = torch.zeros(2, 3, 5, 14, device="xpu")[..., ::2]
     torch.ops.aten._upsample_bilinear2d_aa.out(x.to("xpu"), [5, 7], False, None, None, out=out)
     expected = F.interpolate(x, size=(5, 7), mode="bilinear", antialias=True)
-    torch.testing.assert_close(out.cpu(), expected, rtol=2e-5, atol=2e-5)
+    assert_close(out, expected)
 
 
 @pytest.mark.parametrize("mode", FILTERS)
@@ -216,4 +207,4 @@ def test_filters_to_one_column(shape: tuple[int, ...], height: int, mode: str) -
     actual = F.interpolate(x.to("xpu"), size=(height, 1), mode=mode, antialias=True)
     turned = x.double().transpose(2, 3).contiguous()
     expected = F.interpolate(turned, size=(1, height), mode=mode, antialias=True).transpose(2, 3)
-    torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-5, atol=1e-5)
+    assert_close(actual, expected, dtype=torch.float32, times=0.5)

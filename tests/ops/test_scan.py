@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from comparing import assert_close
 
 SHAPES = [(), (5,), (300, 7), (3, 40000), (4, 5, 6)]
 REALS = [torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64]
@@ -44,11 +45,11 @@ def test_cumsum(dtype: torch.dtype) -> None:
 def test_cumprod() -> None:
     x = torch.rand(30, 200, dtype=torch.float64) + 0.5
     for dim in (0, 1):
-        torch.testing.assert_close(x.to("xpu").cumprod(dim).cpu(), x.cumprod(dim))
+        assert_close(x.to("xpu").cumprod(dim), x.cumprod(dim))
         y = x.to("xpu")
-        torch.testing.assert_close(y.cumprod_(dim).cpu(), x.cumprod(dim))
+        assert_close(y.cumprod_(dim), x.cumprod(dim))
     z = torch.randn(9, 40, dtype=torch.complex128)
-    torch.testing.assert_close(z.to("xpu").cumprod(1).cpu(), z.cumprod(1))
+    assert_close(z.to("xpu").cumprod(1), z.cumprod(1))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_running_extremes(name: str, dtype: torch.dtype) -> None:
                 values, indices = getattr(xpu, name)(dim)
                 reference = getattr(cpu, name)(dim)
                 assert torch.equal(indices.cpu(), reference.indices)
-                torch.testing.assert_close(values.cpu(), reference.values, rtol=0, atol=0, equal_nan=True)
+                assert_close(values, reference.values, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -79,7 +80,7 @@ def test_logcumsumexp(dtype: torch.dtype) -> None:
                     xpu.logcumsumexp(dim).cpu().double(), cpu.double().logcumsumexp(dim), rtol=1e-5, atol=1e-5
                 )
     x = torch.tensor([float("-inf"), float("-inf"), 1.0, float("inf"), 2.0])
-    torch.testing.assert_close(x.to("xpu").logcumsumexp(0).cpu(), x.logcumsumexp(0))
+    assert_close(x.to("xpu").logcumsumexp(0), x.logcumsumexp(0))
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
@@ -106,7 +107,7 @@ def test_logcumsumexp_of_complex_numbers(dtype: torch.dtype) -> None:
     )
     for numbers in edges:
         z = torch.tensor([complex(*number) for number in numbers], dtype=dtype)
-        torch.testing.assert_close(z.to("xpu").logcumsumexp(0).cpu(), z.logcumsumexp(0), equal_nan=True)
+        assert_close(z.to("xpu").logcumsumexp(0), z.logcumsumexp(0), equal_nan=True)
     # few long rows are cut in chunks
     z = torch.randn(2, 40000, dtype=dtype) * 1j
     torch.testing.assert_close(
@@ -123,7 +124,7 @@ def test_backward() -> None:
         a, b = x.clone().requires_grad_(), x.to("xpu").requires_grad_()
         f(a, 1).pow(2).sum().backward()
         f(b, 1).pow(2).sum().backward()
-        torch.testing.assert_close(b.grad.cpu(), a.grad)
+        assert_close(b.grad, a.grad)
 
 
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"])
@@ -179,4 +180,4 @@ def test_infinities_and_nan_in_running_sums_and_products(length: int, dtype: tor
                 wanted = getattr(x.float(), name)(0).half()
             torch.testing.assert_close(got, wanted, equal_nan=True)
         wide = x if dtype == torch.float64 else x.float()
-        torch.testing.assert_close(x.to("xpu").prod().cpu(), wide.prod().to(dtype), equal_nan=True)
+        assert_close(x.to("xpu").prod(), wide.prod().to(dtype), equal_nan=True)

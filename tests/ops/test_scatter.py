@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
+from comparing import assert_close
 from inner_run import passes
+from processes import run_python
 
 from .indexing_samples import DTYPES, HALVES, exact, refused, same
 from .test_index import by_dtype, numbers
@@ -196,14 +196,7 @@ print("refused")
 @pytest.mark.parametrize("code", [SORTED, UNASKED], ids=["asked", "unasked"])
 def test_sums_in_order(code: str) -> None:
     """What GPUs do with and without use_deterministic_algorithms, on a CPU device."""
-    result = subprocess.run(
-        [sys.executable, "-c", "import openxpu\n" + code],
-        env={**os.environ, "OPENXPU_POLICY": "gpu", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == "refused\n"
+    assert run_python(code, env={"OPENXPU_POLICY": "gpu"}).stdout == "refused\n"
 
 
 def test_deterministic() -> None:
@@ -322,8 +315,8 @@ def test_reductions_of_any_shape(dtype: torch.dtype, name: str, shape: tuple[int
     for include in (True, False):
         wanted = wide_sums(x).scatter_reduce(0, index, wide_sums(v), name, include_self=include)
         there = x.to("xpu").scatter_reduce(0, index.to("xpu"), v.to("xpu"), name, include_self=include)
-        right(there, wanted) if wanted.isnan().sum() == 0 else torch.testing.assert_close(
-            there.cpu(), wanted.to(dtype), rtol=0, atol=0, equal_nan=True
+        right(there, wanted) if wanted.isnan().sum() == 0 else assert_close(
+            there, wanted.to(dtype), rtol=0, atol=0, equal_nan=True
         )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from comparing import ROUNDING, assert_close
 
-EPS = {torch.float16: 2**-11, torch.bfloat16: 2**-8, torch.float32: 2**-23, torch.float64: 2**-52}
-DTYPES = list(EPS)
+DTYPES = list(ROUNDING)
 FUNCTIONS = {"softmax": torch.softmax, "log_softmax": torch.log_softmax}
 # rows in registers, rows in loops, long rows, columns, short columns, nothing
 SHAPES = [
@@ -30,15 +30,6 @@ SHAPES = [
 MORE_SHAPES = [((2, 40, 33), 1), ((1, 1500, 70), 1), ((1, 900, 40), 1), ((40000, 2), 0), ((2, 60000), 1)]
 
 
-def close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, slack: float = 4) -> None:
-    """Compare within `slack` units of the dtype's precision, relative to the largest expected value."""
-    assert actual.dtype == dtype and actual.shape == expected.shape
-    scale = expected.abs().max().item() if expected.numel() else 0
-    torch.testing.assert_close(
-        actual.cpu().double(), expected, rtol=0, atol=slack * EPS[dtype] * max(scale, 1e-30)
-    )
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_forward_and_backward(name: str, dtype: torch.dtype) -> None:
@@ -53,16 +44,19 @@ def test_forward_and_backward(name: str, dtype: torch.dtype) -> None:
         leaf = x.to("xpu").requires_grad_()
         actual = function(leaf, dim)
         # The roundings of a long row's sum add up as a random walk (PyTorch's CPU: 10 units for 20000 values).
-        walk = min(1, EPS[torch.float32] / EPS[dtype]) * x.numel() ** 0.5 / 16
-        close(actual.detach(), expected.detach(), dtype, 4 + walk)
+        walk = min(1, ROUNDING[torch.float32] / ROUNDING[dtype]) * x.numel() ** 0.5 / 16
+        scale = {"dtype": dtype, "relative_to": "largest", "floor": 1e-30}
+        assert_close(actual, expected, roundings=4 + walk, what="result", **scale)
         actual.backward(grad.to("xpu"))
         # The gradient takes the rounded output: its error is that of a row's sum.
         slack = (
-            8 + walk if name == "softmax" else 8 + 4 * EPS[torch.float32] / EPS[dtype] * (x.numel() ** 0.5)
+            8 + walk
+            if name == "softmax"
+            else 8 + 4 * ROUNDING[torch.float32] / ROUNDING[dtype] * (x.numel() ** 0.5)
         )
         if name == "log_softmax" and dtype in (torch.float16, torch.bfloat16):
             slack = 64
-        close(leaf.grad, reference.grad, dtype, slack)
+        assert_close(leaf.grad, reference.grad, roundings=slack, what="gradient", **scale)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -71,10 +65,10 @@ def test_layouts(name: str) -> None:
     for view in (lambda t: t.transpose(0, 2), lambda t: t[:, ::2, 1:], lambda t: t.expand(2, 6, 40, 50)):
         for dim in (0, 1, -1):
             expected = FUNCTIONS[name](view(x), dim)
-            torch.testing.assert_close(FUNCTIONS[name](view(x.to("xpu")), dim).cpu(), expected)
+            assert_close(FUNCTIONS[name](view(x.to("xpu")), dim), expected)
     out = torch.empty(50, 40, 6, device="xpu").transpose(0, 2)
     FUNCTIONS[name](x.to("xpu"), 1, out=out)
-    torch.testing.assert_close(out.cpu(), FUNCTIONS[name](x, 1))
+    assert_close(out, FUNCTIONS[name](x, 1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -82,7 +76,7 @@ def test_half_to_float(dtype: torch.dtype) -> None:
     x = torch.randn(4, 70).to(dtype).to("xpu").requires_grad_()
     y = torch.ops.aten._softmax(x, 1, True)
     assert y.dtype == torch.float32
-    torch.testing.assert_close(y.detach().cpu(), torch.softmax(x.detach().cpu().float(), 1))
+    assert_close(y, torch.softmax(x.detach().cpu().float(), 1))
     y = F.softmax(x, 1, dtype=torch.float32)
     y.backward(torch.ones_like(y))
     assert x.grad.dtype == dtype
@@ -123,26 +117,26 @@ def test_masked_columns() -> None:
         x, mask = torch.randn(shape), torch.rand(shape) > 0.6
         expected = torch.masked_fill(x, mask, -torch.inf).softmax(1)
         actual = torch._masked_softmax(x.to("xpu"), mask.to("xpu"), 1, 2)
-        torch.testing.assert_close(actual.cpu(), expected)
+        assert_close(actual, expected)
         grad = torch.randn_like(x)
         wanted = torch.ops.aten._softmax_backward_data(grad, expected, 1, torch.float32)
         actual = torch.ops.aten._masked_softmax_backward(
             grad.to("xpu"), expected.to("xpu"), mask.to("xpu"), 1
         )
-        torch.testing.assert_close(actual.cpu(), wanted)
+        assert_close(actual, wanted)
 
 
 def test_masked_softmax() -> None:
     x, mask = torch.randn(2, 3, 5, 5), torch.rand(2, 3, 5, 5) > 0.6
     expected = torch.masked_fill(x, mask, -torch.inf).softmax(-1)
     actual = torch._masked_softmax(x.to("xpu"), mask.to("xpu"), -1, 2)
-    torch.testing.assert_close(actual.cpu(), expected, equal_nan=True)
+    assert_close(actual, expected, equal_nan=True)
     padding = torch.tensor([[False, False, True, True, True], [False] * 5])
     expected = torch.masked_fill(x, padding.view(2, 1, 1, 5), -torch.inf).softmax(-1)
-    torch.testing.assert_close(torch._masked_softmax(x.to("xpu"), padding.to("xpu"), -1, 1).cpu(), expected)
+    assert_close(torch._masked_softmax(x.to("xpu"), padding.to("xpu"), -1, 1), expected)
     grad = torch.randn_like(x)
     reference = torch.ops.aten._masked_softmax_backward(grad, torch.softmax(x, -1), mask, -1)
     actual = torch.ops.aten._masked_softmax_backward(
         grad.to("xpu"), torch.softmax(x, -1).to("xpu"), mask.to("xpu"), -1
     )
-    torch.testing.assert_close(actual.cpu(), reference)
+    assert_close(actual, reference)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import io
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from comparing import assert_close
+from processes import run_python
 
 Function = Callable[..., Any]
 
@@ -70,7 +69,7 @@ def plain(value: Any) -> Any:
     return value.to_dense() if value.layout != torch.strided else value
 
 
-def same(function: Function, *arguments: Any, **tolerance: Any) -> Any:
+def same(function: Function, *arguments: Any, equal_nan: bool = False) -> Any:
     """Assert that `function` gives the same values, dtype, layout and shape on both devices; return xpu's result."""
     expected, got = function(*arguments), function(*map(on_xpu, arguments))
     for a, b in zip(
@@ -83,7 +82,7 @@ def same(function: Function, *arguments: Any, **tolerance: Any) -> Any:
             assert (a.dtype, a.layout, a.shape) == (b.dtype, b.layout, b.shape)
             if a.layout == torch.sparse_coo:
                 assert (a.sparse_dim(), a.dense_dim()) == (b.sparse_dim(), b.dense_dim())
-        torch.testing.assert_close(plain(b), plain(a), **tolerance)
+        assert_close(plain(b), plain(a), equal_nan=equal_nan, device="cpu")
     return got
 
 
@@ -142,7 +141,6 @@ def test_coalesce_many_of_few_is_the_same_every_time() -> None:
 @pytest.mark.parametrize("order", [torch.sparse_coo, torch.sparse_csr])
 def test_coalesce_sorted_on_the_device(order: torch.layout) -> None:
     code = """
-import torch, openxpu
 i = torch.randint(40, (2, 3000)); v = torch.randint(-5, 6, (3000,)).float()
 x = torch.sparse_coo_tensor(i, v, (40, 40))
 a, b = x.xpu().coalesce(), x.coalesce()
@@ -150,9 +148,7 @@ assert torch.equal(a.indices().cpu(), b.indices()) and torch.equal(a.values().cp
 d = torch.randint(-5, 6, (40, 20)).float()
 assert torch.equal((x.xpu() @ d.xpu()).cpu(), x @ d)
 """
-    environment = {**os.environ, "OPENXPU_POLICY": "gpu", "OPENXPU_VARIANT": "ref"}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    run_python(code, env={"OPENXPU_POLICY": "gpu", "OPENXPU_VARIANT": "ref"})
 
 
 @pytest.mark.parametrize("dtype", MOVED, ids=name)
@@ -651,9 +647,9 @@ def test_sampled_addmm(dtype: torch.dtype, batch: tuple[int, ...]) -> None:
             got = torch.sparse.sampled_addmm(sampled, left.xpu(), right.xpu(), beta=beta, alpha=alpha)
             assert got.layout == torch.sparse_csr and got.shape == (*batch, 4, 5)
             want = (beta * x + alpha * (left @ right)) * kept
-            torch.testing.assert_close(got.to_dense().cpu(), want, rtol=1e-6, atol=1e-6)
+            assert_close(got.to_dense(), want, rtol=1e-6, atol=1e-6)
     torch.sparse.sampled_addmm(sampled, left.xpu(), right.xpu(), out=got)
-    torch.testing.assert_close(got.to_dense().cpu(), (x + left @ right) * kept)
+    assert_close(got.to_dense(), (x + left @ right) * kept)
     with pytest.raises(RuntimeError, match=r"self.shape\[-1\] must match mat2.shape\[-1\]"):
         torch.sparse.sampled_addmm(sampled, left.xpu(), right[..., :3].xpu())
 
@@ -714,6 +710,6 @@ def test_triangular_solve(upper: bool, transpose: bool, unit: bool) -> None:
     b = torch.randn(7, 3, generator=generator)
     got = torch.triangular_solve(b.to("xpu"), a.to_sparse_csr().to("xpu"), upper, transpose, unit).solution
     want = torch.triangular_solve(b.double(), a.double(), upper, transpose, unit).solution
-    torch.testing.assert_close(got.cpu().double(), want, rtol=1e-5, atol=1e-5)
+    assert_close(got, want, dtype=got.dtype, rtol=1e-5, atol=1e-5)
     empty = torch.zeros(7, 7).to_sparse_csr().to("xpu")
     assert torch.triangular_solve(b.to("xpu"), empty, upper, transpose, unit).solution.isnan().all()

@@ -1,14 +1,12 @@
 """Special functions in ulp against mpmath: also next to their zeros, in half precision, and without fp64."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import mpmath
 import pytest
 import torch
+from processes import run_python
 from torch import special
 
 Point = mpmath.mpf
@@ -147,9 +145,7 @@ def test_doubles_at_the_ends() -> None:
 
 def test_tables_of_erf_are_those_of_their_program() -> None:
     root = Path(__file__).parents[2]
-    written = subprocess.run(
-        [sys.executable, root / "tools/erf_tables.py"], capture_output=True, check=True, text=True
-    )
+    written = run_python(root / "tools/erf_tables.py")
     assert written.stdout == (root / "src/kernels/pointwise/erf_tables.h").read_text()
 
 
@@ -190,7 +186,6 @@ def test_incomplete_gamma(a: float) -> None:
 def test_without_fp64() -> None:
     """J and Y find their zeros in float32 only; the others are as accurate as sums of floats."""
     code = """if True:
-        import torch
         import test_special_exact as t
         assert not torch.xpu.get_device_properties().has_fp64
         for name in ("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"):
@@ -198,5 +193,4 @@ def test_without_fp64() -> None:
         for name in ("i0", "i1e", "modified_bessel_k1", "erfinv", "erfcx", "ndtri"):
             assert t.error(name, torch.float32) <= 12, name
     """
-    environment = {**os.environ, "OPENXPU_HIDE_EXTENSIONS": "cl_khr_fp64"}
-    subprocess.run([sys.executable, "-c", code], cwd=os.path.dirname(__file__), env=environment, check=True)
+    run_python(code, cwd=Path(__file__).parent, env={"OPENXPU_HIDE_EXTENSIONS": "cl_khr_fp64"})

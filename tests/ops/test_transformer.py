@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from comparing import assert_close, tolerance
 from openxpu import _bridge
 from torch import nn
 
-TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 6e-2, torch.float16: 1e-2}
+# of layers after one another, each of which rounds its results
+TIMES = {torch.float64: 10, torch.float32: 1, torch.bfloat16: 3, torch.float16: 2.5}
 
 
 @pytest.fixture(autouse=True)
@@ -66,16 +68,13 @@ def compare(
         result, names = operators(lambda: there(x, **given))
         other = plain(there, x, **given)
     assert ("aten::_transformer_encoder_layer_fwd" in names) == fused
-    assert result.dtype == dtype and result.shape == expected.shape
+    assert result.shape == expected.shape
     held = torch.ones(source.shape[:2], dtype=torch.bool) if lengths is None else ~lengths
-    tolerance = TOLERANCE[dtype]
     for mine in (result, other):
-        torch.testing.assert_close(
-            mine.cpu().double()[held], expected[held], rtol=tolerance, atol=tolerance * 2
-        )
+        assert_close(mine[held.to("xpu")], expected[held], dtype=dtype, times=TIMES, floor=2)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("dtype", TIMES)
 @pytest.mark.parametrize("masked", [False, True])
 def test_dtypes(dtype: torch.dtype, masked: bool) -> None:
     source = torch.randn(4, 9, 24, dtype=torch.float64)
@@ -113,9 +112,8 @@ def test_sequence_first() -> None:
         mask = padding_mask([3, 7, 1], 7)
         expected = model(source, src_key_padding_mask=mask)
         result = model.to("xpu", torch.float32)(source.float().to("xpu"), src_key_padding_mask=mask.to("xpu"))
-    torch.testing.assert_close(
-        result.cpu().double().transpose(0, 1)[~mask], expected.transpose(0, 1)[~mask], rtol=2e-5, atol=2e-5
-    )
+    kept = result.transpose(0, 1)[~mask.to("xpu")]
+    assert_close(kept, expected.transpose(0, 1)[~mask], dtype=torch.float32)
 
 
 def test_masks() -> None:
@@ -132,7 +130,7 @@ def test_masked_whole() -> None:
     with torch.no_grad():
         result = model(source, src_key_padding_mask=mask.to("xpu")).cpu()
         alone = model(source[2:, :4]).cpu()
-    torch.testing.assert_close(result[2, :4], alone[0], rtol=2e-5, atol=2e-5)
+    assert_close(result[2, :4], alone[0], device="cpu")
     assert result[mask].count_nonzero() == 0
 
 
@@ -169,9 +167,9 @@ def test_multihead_attention(weights: bool, average: bool) -> None:
             }
             expected = attend(*inputs, device="cpu", **options)
             actual = attend(*inputs, device="xpu", **options)
-            torch.testing.assert_close(actual[0].cpu(), expected[0])
+            assert_close(actual[0], expected[0])
             if weights:
-                torch.testing.assert_close(actual[1].cpu(), expected[1])
+                assert_close(actual[1], expected[1])
 
 
 def test_nested_input() -> None:
@@ -181,30 +179,27 @@ def test_nested_input() -> None:
         expected = attend(nested, nested, nested, device="cpu", need_weights=weights)
         actual = attend(nested, nested, nested, device="xpu", need_weights=weights)
         for mine, theirs in zip(actual[0].unbind(), expected[0].unbind(), strict=True):
-            torch.testing.assert_close(mine.cpu(), theirs)
+            assert_close(mine, theirs)
         if weights:
-            torch.testing.assert_close(actual[1].cpu(), expected[1])
+            assert_close(actual[1], expected[1])
     with pytest.raises(RuntimeError, match="mask is not supported"):
         attend(nested, nested, nested, device="xpu", mask=padding_mask([5, 1, 9], 9), need_weights=False)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("dtype", TIMES)
 @pytest.mark.parametrize("depth", [1, 5, 16, 65])
 def test_transform_bias_rescale_qkv(depth: int, dtype: torch.dtype) -> None:
     heads = 3
     qkv, bias = torch.randn(2, 7, 9 * depth, dtype=torch.float64), torch.randn(9 * depth, dtype=torch.float64)
     expected = torch._transform_bias_rescale_qkv(qkv, bias, heads)
     actual = torch._transform_bias_rescale_qkv(qkv.to("xpu", dtype), bias.to("xpu", dtype), heads)
-    tolerance = TOLERANCE[dtype]
-    for mine, theirs in zip(actual, expected, strict=True):
-        torch.testing.assert_close(mine.cpu().double(), theirs, rtol=tolerance, atol=tolerance)
+    assert_close(actual, expected, dtype=dtype, times=TIMES)
     parts = [qkv[0, :3], qkv[1]]
     nested = torch.nested.nested_tensor(parts)
     expected = torch._transform_bias_rescale_qkv(nested, bias, heads)
     nested = torch.nested.nested_tensor([x.to(dtype) for x in parts], device="xpu")
     actual = torch._transform_bias_rescale_qkv(nested, bias.to("xpu", dtype), heads)
-    for mine, theirs in zip(actual, expected, strict=True):
-        torch.testing.assert_close(mine.cpu().double(), theirs, rtol=tolerance, atol=tolerance)
+    assert_close(actual, expected, dtype=dtype, times=TIMES)
 
 
 def test_transform_errors() -> None:
@@ -226,10 +221,10 @@ def test_autocast(lengths: list[int], dtype: torch.dtype) -> None:
         got = model(source, src_key_padding_mask=mask)
         want = plain(model, source, src_key_padding_mask=mask)
     kept = ~mask
-    torch.testing.assert_close(got[kept].float(), want[kept].float(), rtol=0, atol=4 * TOLERANCE[dtype])
+    assert_close(got[kept].float(), want[kept].float(), atol=4 * tolerance(dtype, TIMES))
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("dtype", TIMES)
 @pytest.mark.parametrize(
     "options",
     [
@@ -252,12 +247,7 @@ def test_attention_layer(options: dict[str, Any], dtype: torch.dtype) -> None:
         given = {k: v.to("xpu") if isinstance(v, torch.Tensor) else v for k, v in options.items()}
         found, names = operators(lambda: layer(x, x, x, **given))
     assert "aten::_native_multi_head_attention" in names
-    for mine, theirs in zip(found, expected, strict=True):
-        assert (mine is None) == (theirs is None)
-        if theirs is not None:
-            torch.testing.assert_close(
-                mine.cpu().double(), theirs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype]
-            )
+    assert_close(found, expected, dtype=dtype, times=TIMES)
 
 
 def test_attention_layer_of_nested_tensors() -> None:
@@ -270,7 +260,7 @@ def test_attention_layer_of_nested_tensors() -> None:
         x = torch.nested.nested_tensor([x[0] for x in rows], device="xpu")
         found = layer.to("xpu", torch.float32)(x, x, x, need_weights=False)[0]
     for mine, theirs in zip(found.unbind(), expected, strict=True):
-        torch.testing.assert_close(mine.cpu().double(), theirs, rtol=2e-5, atol=2e-5)
+        assert_close(mine, theirs, dtype=torch.float32)
 
 
 def test_attention_layer_is_scripted() -> None:

@@ -6,6 +6,7 @@ import functools
 
 import torch
 import torch.distributed as dist
+from comparing import assert_equal
 from torch import Tensor
 
 # Gloo reduces these; bool is no number.
@@ -51,12 +52,7 @@ def reduced(all_ranks: list[Tensor], operation: str) -> Tensor:
 
 def same(got: Tensor, want: Tensor) -> None:
     """Fail unless both tensors have the same shape and bits."""
-    assert got.device.type == "xpu"
-    got = got.cpu()
-    assert got.dtype == want.dtype
-    assert got.shape == want.shape
-    got, want = (x.contiguous().reshape(-1).view(torch.uint8) for x in (got, want))
-    assert torch.equal(got, want)
+    assert_equal(got, want, bits=True)
 
 
 def inputs(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> list[Tensor]:

@@ -122,13 +122,12 @@ def run(cases: Cases, device: torch.device | None = None) -> None:
 
 def environment() -> dict[str, str]:
     """Return the environment in which a process finds the same openxpu as these tests."""
-    from helpers import SOURCE
+    import processes
 
-    path = f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}"
     # without workers that compile: to start them takes longer than to compile here
     threads = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     others = {"GLOO_SOCKET_IFNAME": "lo", "TORCH_FR_BUFFER_SIZE": "2000"}
-    return dict(os.environ, PYTHONPATH=path, **others, **threads)
+    return processes.environment(others | threads)
 
 
 @functools.cache
@@ -155,22 +154,14 @@ LAUNCHING = {
 }
 
 
-def launch(
-    ranks: int, arguments: list[str], python: bool = True, **more: Any
-) -> subprocess.CompletedProcess[str]:
+def launch(ranks: int, arguments: list[str], python: bool = True, env: dict[str, str] | None = None) -> Any:
     """Run Python or another program in this number of MPI processes."""
+    import processes
     from openxpu import _mpi
 
-    variables = {"OPENXPU_MPICC": _mpi._compiler().path, **LAUNCHING, **more.pop("env", environment())}
-    return subprocess.run(
-        [*launcher(), "-n", str(ranks), *([sys.executable] if python else []), *arguments],
-        env=variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=240,
-        **more,
-    )
+    command = [*launcher(), "-n", str(ranks), *([sys.executable] if python else []), *arguments]
+    variables = {"OPENXPU_MPICC": _mpi._compiler().path, **LAUNCHING, **(env or environment())}
+    return processes.run(command, env=variables, timeout=240, status=None, together=True)
 
 
 @functools.cache

@@ -3,11 +3,11 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import run, run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,7 +56,7 @@ def add(path, lines):
 def generated(tables, folder):
     """Return what the build generates from the tables: the kernels' source and the overloads."""
     script = ROOT / "bridge" / "generate.py"
-    subprocess.run([sys.executable, script, "--tables", tables, "--out", folder], check=True)
+    run_python(script, "--tables", tables, "--out", folder)
     kernels = "".join((folder / f"{kind}_kernels.cpp").read_text() for kind in ("pointwise", "reduce"))
     return kernels, set((folder / "overloads.txt").read_text().split())
 
@@ -93,12 +93,8 @@ def test_mistakes_in_a_line_are_told(line, complaint, tmp_path):
     with (tmp_path / "reduce.def").open("a") as file:
         file.write(line + "\n")
     script = ROOT / "bridge" / "generate.py"
-    done = subprocess.run(
-        [sys.executable, script, "--tables", tmp_path, "--out", tmp_path / "out"],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1 and complaint in done.stderr
+    done = run_python(script, "--tables", tmp_path, "--out", tmp_path / "out", status=1)
+    assert complaint in done.stderr
 
 
 PROGRAM = """
@@ -131,13 +127,7 @@ module {
 @pytest.mark.timeout(3600)
 def test_a_copy_with_all_examples(tmp_path):
     copy = tmp_path / "copy"
-    files = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    files = run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT).stdout
     for name in files.rstrip("\0").split("\0"):
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -145,20 +135,11 @@ def test_a_copy_with_all_examples(tmp_path):
     for name, lines in EXAMPLES.items():
         add(copy / name, lines)
     build = ["-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}"]
-    environment = dict(os.environ, CCACHE_BASEDIR=str(copy), CCACHE_NOHASHDIR="1")
+    env = {"CCACHE_BASEDIR": str(copy), "CCACHE_NOHASHDIR": "1"}
     for command in (["-S", ".", "-B", "build", *build], ["--build", "build"]):
-        done = subprocess.run(["cmake", *command], cwd=copy, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        run(["cmake", *command], cwd=copy, env=env, timeout=3600)
 
-    environment = dict(os.environ, PYTHONPATH=str(copy / "python"), PYTORCH_ENABLE_XPU_FALLBACK="0")
-
-    def run(*command):
-        done = subprocess.run(
-            [sys.executable, *command], cwd=copy, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    run("-c", PROGRAM.format(copy=str(copy)))
+    env = {"PYTHONPATH": str(copy / "python"), "PYTORCH_ENABLE_XPU_FALLBACK": "0"}
+    run_python(PROGRAM.format(copy=str(copy)), cwd=copy, env=env, bare=True)
     (copy / "kernel.ttir").write_text(KERNEL)
-    assert "asinh(" in run("-m", "openxpu.cli", "compile", "kernel.ttir")
+    assert "asinh(" in run_python("-m", "openxpu.cli", "compile", "kernel.ttir", cwd=copy, env=env).stdout

@@ -17,8 +17,8 @@ import openxpu
 import pytest
 import torch
 from aoti_models import CASES
-from helpers import SOURCE, python
 from openxpu._tile import compile_module
+from processes import SOURCE, environment, run, run_python
 from torch import Tensor, nn
 from torch._inductor.package import load_package
 from torch.utils.cpp_extension import include_paths
@@ -40,10 +40,9 @@ IMPORTS = """
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the packages; each is made by another process."""
     made: Path = tmp_path_factory.mktemp("packages")
-    variables = dict(os.environ, PYTHONPATH=f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}")
-    variables["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     # a separate cache: processes that pack the same model at once would write the same files
-    variables["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.mktemp("inductor"))
+    cache = str(tmp_path_factory.mktemp("inductor"))
+    variables = environment({"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": cache})
     script = str(Path(__file__).with_name("aoti_models.py"))
     names = list(CASES)
     started = [
@@ -235,7 +234,7 @@ with torch.no_grad():
 assert got.device == torch.device("xpu:1"), got.device
 torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
 """
-    python(script, environment={"OPENXPU_DEVICE": "cpu,cpu", "PATH": "/nonexistent"})
+    run_python(script, env={"OPENXPU_DEVICE": "cpu,cpu", "PATH": "/nonexistent"})
 
 
 def test_libraries_are_loaded_by_path(folder: Path, tmp_path: Path) -> None:
@@ -269,11 +268,11 @@ def library_of(package: Path, folder: Path) -> Path:
 @pytest.mark.parametrize("name", CASES)
 def test_libraries_import_little(name: str, folder: Path, tmp_path: Path) -> None:
     library = str(library_of(folder / f"{name}.pt2", tmp_path))
-    said = subprocess.run(["readelf", "-dW", library], check=True, capture_output=True, text=True).stdout
+    said = run(["readelf", "-dW", library]).stdout
     needed = set(re.findall(r"NEEDED.*\[(.*)\]", said))
     assert needed & {"libtorch_cpu.so", "libopenxpu_aoti.so"}
     assert not [n for n in needed if re.search("sycl|ze_loader|python|libOpenCL", n)]
-    said = subprocess.run(["nm", "-D", "-u", library], check=True, capture_output=True, text=True).stdout
+    said = run(["nm", "-D", "-u", library]).stdout
     imports = set(re.findall(r"\bU (aoti_\w+)", said))
     assert len(imports) <= 45
     strange = [
@@ -317,15 +316,15 @@ def test_each_operator_of_the_header_has_its_function() -> None:
 
 
 def test_without_a_compiler_the_error_says_so() -> None:
-    done = python(
+    done = run_python(
         "torch._inductor.config.cpp_wrapper = True\n"
         "torch.compile(lambda x: x.sin() + 1)(torch.ones(8, device='xpu'))",
-        environment={
+        env={
             "CXX": "/nonexistent/compiler",
             "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
         },
-        check=False,
+        status=None,
     )
     assert done.returncode
     assert re.search("C\\+\\+ compiler|InvalidCxxCompiler", done.stderr.splitlines()[-1] + done.stderr[-600:])
@@ -359,7 +358,7 @@ def test_packages_of_cpp_alone(embedded: bool, tmp_path: Path, fresh_compiler: N
     assert not [n for n in names if n.endswith(".so")]
     assert bool([n for n in names if n.endswith(".zebin")]) != embedded
     (weights,) = tmp_path.rglob("*.weights.o")  # written by openxpu, not by a compiler
-    said = subprocess.run(["readelf", "-SW", weights], check=True, capture_output=True, text=True).stdout
+    said = run(["readelf", "-SW", weights]).stdout
     assert re.search(r"\.data +PROGBITS", said) and ".comment" not in said
     assert largest_difference([load_package(path)(*given)], [wanted]) <= 1e-5
 
@@ -375,11 +374,7 @@ def test_packages_of_cpp_alone(embedded: bool, tmp_path: Path, fresh_compiler: N
         ["-S", str(lists.parent), "-B", str(build), f"-DOPENXPU_DIR={moved}"],
         ["--build", str(build)],
     ):
-        subprocess.run(
-            [str(CMAKE), *command],
-            check=True,
-            env={**os.environ, "CMAKE_PREFIX_PATH": torch.utils.cmake_prefix_path},
-        )
+        run([CMAKE, *command], env={"CMAKE_PREFIX_PATH": torch.utils.cmake_prefix_path})
     (library,) = build.glob("*.so")
     runner = torch._C._aoti.AOTIModelContainerRunnerXpu(str(library), 1, "xpu:0", str(lists.parent))
     assert largest_difference(runner.run(list(given)), [wanted]) <= 1e-5
@@ -395,9 +390,9 @@ class Chosen(nn.Module):
 @pytest.mark.parametrize("library", ["libopenxpu_torch.so", "libopenxpu_aoti.so"])
 def test_libraries_for_cpp_know_no_python(library: str) -> None:
     path = str(Path(openxpu.__file__).parent / library)
-    said = subprocess.run(["readelf", "-dW", path], check=True, capture_output=True, text=True).stdout
+    said = run(["readelf", "-dW", path]).stdout
     assert "libtorch_cpu.so" in said and not re.search(r"NEEDED.*python", said)
-    said = subprocess.run(["nm", "-D", "-u", path], check=True, capture_output=True, text=True).stdout
+    said = run(["nm", "-D", "-u", path]).stdout
     assert not re.findall(r"\b_?Py[A-Z_]\w+|\bTHP\w+", said)
 
 
@@ -414,10 +409,9 @@ def test_a_program_without_an_interpreter(tmp_path: Path, fresh_compiler: None) 
     program = tmp_path / "program"
     source = str(Path(__file__).with_name("program.cpp"))
     linked = [f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-ltorch_cpu", "-lc10", "-ldl"]
-    subprocess.run(["g++", "-std=c++20", "-O0", *include, source, "-o", str(program), *linked], check=True)
+    run(["g++", "-std=c++20", "-O0", *include, source, "-o", program, *linked])
     opened = str(Path(openxpu.__file__).parent / "libopenxpu_torch.so")
-    done = subprocess.run([str(program), opened, package], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run([program, opened, package])
 
 
 @pytest.mark.skipif(CMAKE is None, reason="no cmake")
@@ -430,7 +424,7 @@ def test_packages_run_from_cpp(folder: Path, tmp_path: Path) -> None:
         ["-S", str(source), "-B", str(build), f"-DCMAKE_PREFIX_PATH={prefixes}", "-DCMAKE_BUILD_TYPE=Debug"],
         ["--build", str(build)],
     ):
-        subprocess.run([str(CMAKE), *command], check=True)
+        run([CMAKE, *command])
     program = str(build / "run_package")
     for name, sizes in (("images", [None]), ("encoder", [None, 7, 2])):
         case = CASES[name]
@@ -441,20 +435,14 @@ def test_packages_run_from_cpp(folder: Path, tmp_path: Path) -> None:
             wanted.append(results(case.build().to("xpu")(*given)))
             files += [tmp_path / f"{name}{i}.pt", tmp_path / f"{name}{i}.out"]
             torch.save(tuple(x.cpu() for x in given), files[-2])
-        done = subprocess.run(
-            [program, str(folder / f"{name}.pt2"), *map(str, files)],
-            env={**os.environ, "LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(tmp_path / f"{name}.ld")},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
+        env = {"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(tmp_path / f"{name}.ld")}
+        run([program, folder / f"{name}.pt2", *files], env=env)
         (loaded,) = tmp_path.glob(f"{name}.ld.*")
         assert "libopenxpu_torch.so" in loaded.read_text()
         assert not re.search("libpython|libtorch_python", loaded.read_text())
         for output, right in zip(files[1::2], wanted, strict=True):
             assert largest_difference(list(torch.load(output)), right) <= 1e-5
-    done = subprocess.run([program, "/nonexistent.pt2", "a", "b"], capture_output=True, text=True)
-    assert done.returncode == 1 and "file open failed" in done.stderr
+    assert "file open failed" in run([program, "/nonexistent.pt2", "a", "b"], status=1).stderr
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@
 
 import importlib.util
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import run
 
 ROOT = Path(__file__).resolve().parents[2]
 A_CALLS_B = {"a": "int b(void); int a(void) { return b(); }", "b": "int b(void) { return 1; }"}
@@ -42,7 +42,7 @@ def check(tool, tmp_path, monkeypatch, capsys):
             for path in (source, built):
                 path.parent.mkdir(parents=True, exist_ok=True)
             source.write_text(text)
-            subprocess.run(["cc", "-c", source, "-o", built], check=True)
+            run(["cc", "-c", source, "-o", built])
         (tmp_path / tool.LIST).write_text("# comment\n" + allowed)
         monkeypatch.setattr(sys, "argv", ["check_circles.py", str(tmp_path / "build"), *options])
         status = tool.main()

@@ -10,7 +10,8 @@ import openxpu
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import python
+from comparing import assert_close
+from processes import run_python
 from torch import Tensor, nn
 
 pytest.importorskip("triton")
@@ -32,7 +33,7 @@ def kernels_of(function: Callable[..., Tensor], *arguments: object) -> tuple[Ten
 
 def test_dynamo_finds_triton() -> None:
     # in a new process, since modules are patched on import
-    python("""
+    run_python("""
 import sys
 import torch
 assert "torch._dynamo.device_interface" not in sys.modules
@@ -195,7 +196,7 @@ def test_gradients_of_a_head_that_is_split() -> None:
     loss(wanted, first.cpu(), last.cpu()).backward()
     logits.requires_grad_()
     torch.compile(loss, fullgraph=True)(logits, first, last).backward()
-    torch.testing.assert_close(logits.grad.double().cpu(), wanted.grad, rtol=1e-5, atol=1e-6)
+    assert_close(logits.grad.double(), wanted.grad, rtol=1e-5, atol=1e-6)
 
 
 def test_autocast() -> None:
@@ -222,7 +223,7 @@ def test_random_numbers_and_dropout() -> None:
     result = compiled(torch.ones(10000, device=XPU))
     kept = (result != 0).float().mean().item()
     assert abs(kept - 0.75) < 0.02
-    torch.testing.assert_close(result[result != 0].unique().cpu(), torch.tensor([1 / 0.75]))
+    assert_close(result[result != 0].unique(), torch.tensor([1 / 0.75]))
 
 
 def test_flex_attention():
@@ -326,7 +327,7 @@ print("built here:", openxpu.program_stats()["built"] - before)
 @pytest.mark.skipif(torch.xpu.get_device_capability()["type"] != "cpu", reason="GPUs build where they launch")
 def test_compile_workers_build_for_the_processor(tmp_path: Path) -> None:
     folders = ("OPENXPU_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-    done = python(WORKERS, {name: str(tmp_path / name) for name in folders})
+    done = run_python(WORKERS, env={name: str(tmp_path / name) for name in folders})
     assert "built here: 0" in done.stdout
 
 
@@ -343,8 +344,8 @@ def test_embedding_bag_where_the_last_offset_is_an_end(mode: str) -> None:
     on_xpu = [t.to("xpu") for t in (indices, offsets, table)]
     expected, actual = bags(*on_xpu), torch.compile(bags)(*on_xpu)
     for one, other in zip(expected, actual, strict=True):
-        torch.testing.assert_close(one.cpu(), other.cpu())
-    torch.testing.assert_close(actual[0].cpu(), bags(indices, offsets, table)[0])
+        assert_close(one, other.cpu())
+    assert_close(actual[0], bags(indices, offsets, table)[0])
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

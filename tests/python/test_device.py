@@ -3,7 +3,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from helpers import python
+from processes import run_python
 
 COUNT = torch.xpu.device_count()
 
@@ -142,5 +142,5 @@ def test_version():
     assert len(torch.version.xpu) == 8
     assert int(torch.version.xpu) >= 20250000
     assert (
-        "None" in python("print(torch.version.xpu)", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).stdout
+        "None" in run_python("print(torch.version.xpu)", env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).stdout
     )  # no device, no version

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
-from helpers import python
+from processes import run, run_python
 
 ROOT = Path(__file__).parents[2]
 COMPILER = os.environ.get("CC", "cc")
@@ -27,7 +26,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stubs.write_text("".join(f"int {name}(void) {{ return -30; }}\n" for name in names if name not in own))
     library = folder / "libintelocl.so"
     options = ["-shared", "-fPIC", "-w", f"-I{ROOT / 'src'}", source, stubs, "-o", library]
-    subprocess.run([COMPILER, *options], check=True)
+    run([COMPILER, *options])
     return folder
 
 
@@ -85,7 +84,7 @@ def ask(driver: Path, script: str, devices: str, modules: Path | None = None, **
         "OPENXPU_DEVICE": "rusticl,neo,nvidia,a processor",
     }
     path = f"import sys; sys.path.insert(0, {str(modules)!r})\n" if modules else ""
-    return python(path + script, environment | variables).stdout.strip()
+    return run_python(path + script, env=environment | variables).stdout.strip()
 
 
 COUNTS = """

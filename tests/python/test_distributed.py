@@ -12,7 +12,6 @@ import json
 import math
 import os
 import re
-import subprocess
 import sys
 import time
 from datetime import timedelta
@@ -22,6 +21,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from collectives import MOVED, NARROW, NUMBERS, PAIRS, REDUCTIONS, given, inputs, reduced, same, wait
+from processes import ROOT, run_python
 from ranks import Cases, by_mpi, check, entering, environment, kind, own_rank, rank, results, run
 from torch import Tensor
 
@@ -843,18 +843,10 @@ def test_bound(name: str) -> None:
 
 
 def test_example() -> None:
-    from helpers import SOURCE
-
-    example = SOURCE.parent / "examples" / "python" / "distributed.py"
+    example = ROOT / "examples" / "python" / "distributed.py"
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), str(example)]
-    done = subprocess.run(
-        [sys.executable, *command],
-        env=environment() | {"OPENXPU_SHARED_MEMORY": "0"},  # it counts what goes over the network
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
+    # it counts what goes over the network
+    done = run_python(*command, env=environment() | {"OPENXPU_SHARED_MEMORY": "0"}, timeout=240)
     rows = re.findall(r"│ (\S+) +│ +(\S+) │ +(\S+) │ +(\S+) s │ +(\S+) │ +(\S+) │", done.stdout)
     assert [row[0] for row in rows] == ["alone", "DDP", "FSDP2"], done.stdout
     assert all(float(row[1]) < 2.35 and float(row[2]) <= 1e-5 and float(row[4]) > 0 for row in rows)

@@ -16,6 +16,7 @@ import openxpu  # noqa: F401
 import pytest
 import torch
 import torch.distributed as dist
+from processes import run_python
 from ranks import begin, environment, kind, rank, results
 
 COUNT = 60
@@ -101,9 +102,8 @@ def test_a_rank_that_leaves_at_once() -> None:
 @pytest.mark.parametrize("way", ["fork", "spawn"])
 def test_of_multiprocessing(way: str) -> None:
     with tempfile.TemporaryDirectory() as shared:
-        command = [sys.executable, __file__, "0", shared, way, "2"]
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=200)
-    assert (done.returncode, done.stdout) == (0, "[0, 0]\n"), done.stdout + done.stderr
+        done = run_python(Path(__file__), "0", shared, way, "2", env=environment(), timeout=200)
+    assert done.stdout == "[0, 0]\n", done.stderr
     assert "terminate" not in done.stderr and "Error" not in done.stderr, done.stderr
 
 

@@ -1,10 +1,9 @@
 """docs/internals/eager.md: its commands print what it shows."""
 
 import re
-import subprocess
 from pathlib import Path
 
-from helpers import bare
+from processes import run, run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "internals" / "eager.md"
@@ -22,8 +21,7 @@ raise SystemExit(runner.failures)
 
 def test_the_session_prints_what_is_shown():
     text = "\n".join(block for language, block in BLOCKS if language == "python")
-    done = bare(SESSION.format(text=text), {"OPENXPU_DEVICE": "cpu"}, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_python(SESSION.format(text=text), bare=True, env={"OPENXPU_DEVICE": "cpu"})
 
 
 def test_the_commands_print_what_is_shown():
@@ -31,5 +29,5 @@ def test_the_commands_print_what_is_shown():
     assert shown
     for block in shown:
         command, output = block.removeprefix("$ ").split("\n", 1)
-        done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
+        done = run(["bash", "-c", command], cwd=ROOT)
         assert done.stdout == output

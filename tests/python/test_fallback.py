@@ -1,7 +1,7 @@
 import pytest
 import torch
-from helpers import python
 from openxpu import _bridge
+from processes import run_python
 
 # These tests hand the fallback operators of their own, so that they don't depend on what has a kernel.
 library = torch.library.Library("torchvision", "FRAGMENT")
@@ -116,17 +116,19 @@ def test_one_warning_an_operator(capfd):
 
 
 def test_forced_fallback():
-    assert python(SCRIPT).stdout.split() == ["0", "0"]
-    forced = python(SCRIPT, {"PYTORCH_XPU_FALLBACK_OP": "mul.Tensor"})
+    assert run_python(SCRIPT).stdout.split() == ["0", "0"]
+    forced = run_python(SCRIPT, env={"PYTORCH_XPU_FALLBACK_OP": "mul.Tensor"})
     assert forced.stdout.split() == ["1", "3"]
-    debug = python(SCRIPT, {"PYTORCH_XPU_FALLBACK_OP": "mul.Tensor", "PYTORCH_DEBUG_XPU_FALLBACK": "1"})
+    debug = run_python(
+        SCRIPT, env={"PYTORCH_XPU_FALLBACK_OP": "mul.Tensor", "PYTORCH_DEBUG_XPU_FALLBACK": "1"}
+    )
     assert debug.stdout.split() == ["3", "3"]
 
 
 def test_fallback_switched_off():
     script = "torch.ops.aten.mul.Tensor(torch.ones(2).to('xpu'), 2)"
-    off = python(
-        script, {"PYTORCH_XPU_FALLBACK_OP": "mul.Tensor", "PYTORCH_ENABLE_XPU_FALLBACK": "0"}, check=False
+    off = run_python(
+        script, env={"PYTORCH_XPU_FALLBACK_OP": "mul.Tensor", "PYTORCH_ENABLE_XPU_FALLBACK": "0"}, status=None
     )
     assert off.returncode != 0
     assert "NotImplementedError: The operator 'aten::mul.Tensor' has no kernel for xpu" in off.stderr

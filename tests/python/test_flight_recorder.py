@@ -6,8 +6,6 @@ import json
 import os
 import pickle
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -19,6 +17,7 @@ import openxpu  # noqa: F401
 import pytest
 import torch
 import torch.distributed as dist
+from processes import run_python
 from ranks import Cases, check, entering, folder, rank, results, run
 
 CASES: Cases = {}
@@ -210,11 +209,8 @@ def beside_gloo() -> None:
 
 
 def analyzed(where: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(where), "-p", "trace_"],
-        capture_output=True,
-        text=True,
-    )
+    arguments = ["torch.distributed.flight_recorder.fr_trace", where, "-p", "trace_"]
+    done = run_python("-m", *arguments, status=None)
     return done.stdout + done.stderr
 
 

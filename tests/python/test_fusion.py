@@ -10,6 +10,7 @@ import openxpu
 import pytest
 import torch
 import torch.nn.functional as F
+from comparing import assert_close
 from openxpu import _fusion, _launches
 from openxpu._run_package import Package
 from profiled import profiled
@@ -49,7 +50,7 @@ def test_small_kernels_are_one(size: int, as_on_gpus: None) -> None:
     compiled = torch.compile(parts, dynamic=False)
     assert len(kernels(compiled, *given)) == 1
     for a, b in zip(compiled(*given), parts(*operands(size)), strict=True):
-        torch.testing.assert_close(a.cpu(), b)
+        assert_close(a, b)
 
 
 def test_small_kernels_among_others_are_one(as_on_gpus: None) -> None:
@@ -68,7 +69,7 @@ def test_small_kernels_among_others_are_one(as_on_gpus: None) -> None:
     names = kernels(compiled, *given)
     assert sum("triton" in name and "sort" not in name for name in names) == 1, names
     for a, b in zip(compiled(*given), counted(x, *(c + 2 for c in counts)), strict=True):
-        torch.testing.assert_close(a.cpu(), b)
+        assert_close(a, b)
 
 
 def test_large_kernels_stay_apart(as_on_gpus: None) -> None:
@@ -83,7 +84,7 @@ def test_what_waits_stays_apart(as_on_gpus: None) -> None:
     x, y = torch.randn(200), torch.randn(70)
     found = torch.compile(chain)(x.to("xpu"), y.to("xpu"))
     for a, b in zip(found, chain(x, y), strict=True):
-        torch.testing.assert_close(a.cpu(), b)
+        assert_close(a, b)
 
 
 def test_not_where_launches_are_cheap() -> None:
@@ -217,7 +218,7 @@ def test_some_rows(rows: int, as_on_gpus: None, monkeypatch: pytest.MonkeyPatch)
     expected = model(x.double())
     found, calls = joined_calls(model.to("xpu"), x.to("xpu"))
     assert len(calls) == 4
-    assert (found.cpu().double() - expected).norm() < 0.02 * expected.norm()  # type: ignore[attr-defined]
+    assert_close(found, expected, dtype=found.dtype, rtol=0.02, relative_to="norm")
 
 
 @pytest.mark.parametrize("kind, rows", [("int4", 17), ("bf16", 2)])
@@ -295,7 +296,7 @@ def test_caches(kind: str, whole: bool, dim: int, rolls: bool, rows: int, as_on_
     found, calls = cached_calls(attention, *on_device)
     assert calls == 1
     for part, reference in zip((found, *on_device[4:]), (expected, *wanted[4:]), strict=True):
-        assert (part.cpu().double() - reference).norm() < 0.01 * reference.norm()  # type: ignore[attr-defined]
+        assert_close(part, reference, dtype=part.dtype, rtol=0.01, relative_to="norm")
 
 
 def other_reader(attention: Attention, *given: Tensor) -> tuple[Tensor, ...]:
@@ -334,7 +335,7 @@ def test_caches_that_others_read(use: str, as_on_gpus: None) -> None:
     found, _ = cached_calls(lambda *given: function(attention, *given), *on_device)
     pairs = [*zip(found, expected, strict=True), *zip(on_device[4:], wanted[4:], strict=True)]  # type: ignore[call-overload]
     for part, reference in pairs:
-        assert (part.cpu().double() - reference).norm() < 0.01 * reference.norm()
+        assert_close(part, reference, dtype=part.dtype, rtol=0.01, relative_to="norm")
 
 
 GATES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -366,10 +367,10 @@ def test_gates_of_other_activations(name: str, halves: bool, as_on_gpus: None) -
     found, calls = joined_calls(function, x.to("xpu"))
     assert len(calls) == 1
     assert f"'{name}'" in calls[0]
-    assert (found.cpu().double() - expected).norm() < 0.01 * expected.norm()  # type: ignore[attr-defined]
+    assert_close(found, expected, dtype=found.dtype, rtol=0.01, relative_to="norm")
     found, calls = joined_calls(read_by_others, x.to("xpu"))
     assert not any(f"'{name}'" in call for call in calls)
-    assert (found.cpu().double() - other).norm() < 0.01 * other.norm()  # type: ignore[attr-defined]
+    assert_close(found, other, dtype=found.dtype, rtol=0.01, relative_to="norm")
 
 
 MULTIPLES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -397,7 +398,7 @@ def test_sums_with_multiples_are_no_gates(name: str, as_on_gpus: None) -> None:
         layer.to("xpu")
     found, calls = joined_calls(function, x.to("xpu"))
     assert not any(f"'{name}'" in call for call in calls)
-    assert (found.cpu().double() - expected).norm() < 0.01 * expected.norm()  # type: ignore[attr-defined]
+    assert_close(found, expected, dtype=found.dtype, rtol=0.01, relative_to="norm")
 
 
 class Gated(nn.Module):
@@ -431,7 +432,7 @@ def test_weights_alone(
     with torch.no_grad(), torch._inductor.config.patch(coordinate_descent_tuning=tunes):
         found, calls = joined_calls(model, x.to("xpu"))
     assert len(calls) == 2  # the gate; down
-    assert (found.cpu().double() - expected).norm() < 0.01 * expected.norm()  # type: ignore[attr-defined]
+    assert_close(found, expected, dtype=found.dtype, rtol=0.01, relative_to="norm")
 
 
 @pytest.mark.parametrize("rows, bias", [(1, False), (40, True)])
@@ -473,7 +474,7 @@ def test_what_others_read_stays(as_on_gpus: None) -> None:
     found, calls = joined_calls(function, x.to("xpu"))
     assert not any("'silu'" in call for call in calls)
     for part, wanted in zip(found, expected, strict=True):  # type: ignore[call-overload]
-        assert (part.cpu().double() - wanted).norm() < 0.02 * wanted.norm()
+        assert_close(part, wanted, dtype=part.dtype, rtol=0.02, relative_to="norm")
 
 
 def test_a_sum_that_broadcasts_stays(as_on_gpus: None) -> None:
@@ -484,7 +485,7 @@ def test_a_sum_that_broadcasts_stays(as_on_gpus: None) -> None:
     layer.to("xpu")
     found, calls = joined_calls(lambda x, y: layer(x) + y, x.to("xpu"), y.to("xpu"))
     assert not calls
-    assert (found.cpu().double() - expected).norm() < 0.02 * expected.norm()
+    assert_close(found, expected, dtype=found.dtype, rtol=0.02, relative_to="norm")
 
 
 ODD: dict[str, Callable[..., Tensor]] = {
@@ -532,7 +533,7 @@ def test_scaled_integers_that_are_cut(as_on_gpus: None) -> None:
         return (torch._int_mm(a, w.t()) * rows).to(torch.int32) * columns
 
     expected = cut(a, w, rows, columns)
-    torch.testing.assert_close(torch.compile(cut, dynamic=False)(a, w, rows, columns).cpu(), expected.cpu())
+    assert_close(torch.compile(cut, dynamic=False)(a, w, rows, columns), expected.cpu())
 
 
 class WrittenOut(nn.Module):
@@ -560,6 +561,6 @@ def test_heads_that_are_repeated(items: int, rows: int, heads: int, as_on_gpus: 
     expected = WrittenOut()(*(t.double() for t in given))
     compiled, on_device = torch.compile(WrittenOut(), dynamic=False), [t.to("xpu") for t in given]
     found = compiled(*on_device)
-    assert (found.cpu().double() - expected).norm() < 0.01 * expected.norm()
+    assert_close(found, expected, dtype=found.dtype, rtol=0.01, relative_to="norm")
     names = kernels(compiled, *on_device)
     assert len([name for name in names if "gemm" in name or "triton" in name]) == 3, names

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import python
+from processes import run_python
 from torch.xpu import _gpu_trace
 
 KINDS = (
@@ -77,7 +77,7 @@ def test_memory(calls):
 
 
 def test_streams_are_told_when_they_are_made():
-    out = python("""
+    out = run_python("""
 from torch.xpu import _gpu_trace
 seen = []
 torch._C._activate_gpu_trace()

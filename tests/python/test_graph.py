@@ -242,6 +242,8 @@ def test_an_optimizer_that_counts_on_the_host_is_refused() -> None:
     assert not torch.accelerator.current_stream().is_capturing()
 
 
+# PyTorch warms the callables up on another stream
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream does not match")
 def test_make_graphed_callables() -> None:
     """Forward and backward are two graphs each, between eager parts; both use the same dropout mask."""
     torch.manual_seed(0)

@@ -7,8 +7,6 @@ import gc
 import importlib.util
 import logging
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from openxpu import _graph_trees
+from processes import run_python
 from torch import Tensor, nn
 
 pytestmark = pytest.mark.skipif(
@@ -296,25 +295,8 @@ def test_what_openxpu_lacks_is_said(caplog: pytest.LogCaptureFixture, tmp_path: 
 @pytest.mark.skipif("OPENXPU_MEMORY" in os.environ, reason="the run itself")
 def test_with_memory_and_queues_apart() -> None:
     """Run this file with separate device memory, as on GPUs."""
-    run = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "-p",
-            "no:cacheprovider",
-            "-k",
-            "not host and not why",
-            __file__,
-        ],
-        env={**os.environ, "OPENXPU_MEMORY": "buffer"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-k", "not host and not why"]
+    run_python("-m", "pytest", *options, __file__, env={"OPENXPU_MEMORY": "buffer"}, timeout=600)
 
 
 def test_nothing_is_kept_in_a_pool() -> None:

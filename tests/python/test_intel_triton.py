@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import bare, python
+from comparing import assert_close
+from processes import run_python
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
@@ -118,12 +119,15 @@ def test_tutorials_start(setup: Any) -> None:
     ],
 )
 def test_any_order_of_imports(imports: str) -> None:
-    done = bare(f"{imports}\nfrom triton.backends import backends; print(backends['xpu'].compiler.__name__)")
+    done = run_python(
+        f"{imports}\nfrom triton.backends import backends; print(backends['xpu'].compiler.__name__)",
+        bare=True,
+    )
     assert done.stdout.strip() == "XPUBackend"
 
 
 def test_torch_alone_does_not_import_triton() -> None:
-    assert python("import sys; print('triton' in sys.modules)").stdout.strip() == "False"
+    assert run_python("import sys; print('triton' in sys.modules)").stdout.strip() == "False"
 
 
 def test_a_module_of_intels_own_comes_first(tmp_path: Path) -> None:
@@ -135,7 +139,7 @@ print(libdevice)
 """
     (tmp_path / "intel").mkdir()
     (tmp_path / "intel/__init__.py").write_text("libdevice = 'own'")
-    assert bare(script).stdout.strip() == "own"
+    assert run_python(script, bare=True).stdout.strip() == "own"
 
 
 @triton.jit
@@ -176,7 +180,7 @@ def test_functions_of_libdevice(name: str, dtype: torch.dtype) -> None:
     unary[(1,)](x.to("xpu"), y, 200, getattr(libdevice, name), 256)
     expected = UNARY[name](x.double())
     error = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]
-    torch.testing.assert_close(y.cpu().double(), expected, rtol=error, atol=error)
+    assert_close(y, expected, dtype=y.dtype, rtol=error, atol=error)
 
 
 @triton.jit
@@ -192,7 +196,7 @@ def test_functions_of_two(dtype: torch.dtype) -> None:
     z = torch.empty(300, dtype=dtype, device="xpu")
     binary[(2,)](x.to("xpu"), y.to("xpu"), z, 300, 256)
     expected = x.double() ** y.double() + torch.atan2(x.double(), y.double())
-    torch.testing.assert_close(z.cpu().double(), expected, rtol=3e-3, atol=3e-3)
+    assert_close(z, expected, dtype=z.dtype, rtol=3e-3, atol=3e-3)
 
 
 def test_names_of_libdevice() -> None:

@@ -1,11 +1,11 @@
 """Indices out of range with deferred error reports, as on asynchronous devices; host devices can report the same way."""
 
 import pytest
-from helpers import python
+from processes import run_python
 
 
 def test_late_reports():
-    out = python(
+    out = run_python(
         """
 import torch.nn.functional as F
 
@@ -30,7 +30,7 @@ print(report(lambda: x[i], lambda: x.to("cpu")))
 print(report(lambda: x[i - 1], lambda: x.to("cpu")))
 print((x[i - 1] + 1).tolist())
 """,
-        {"OPENXPU_DEFERRED_ERRORS": "1"},
+        env={"OPENXPU_DEFERRED_ERRORS": "1"},
     )
     size = "is out of bounds for a dimension of size"
     assert out.stdout.splitlines() == [
@@ -61,7 +61,7 @@ def checked(x, y, B: tl.constexpr):
 def test_late_assertions(tmp_path):
     pytest.importorskip("triton")
     (tmp_path / "kernel.py").write_text(KERNEL)
-    out = python(
+    out = run_python(
         f"""
 import re, sys
 sys.path.insert(0, {str(tmp_path)!r})
@@ -89,7 +89,7 @@ except RuntimeError as error:
     print("index out of bounds" in str(error), "An earlier call caused this" in str(error))
 print(compiled(x, index - 1).tolist())
 """,
-        {"OPENXPU_DEFERRED_ERRORS": "1"},
+        env={"OPENXPU_DEFERRED_ERRORS": "1"},
     )
     report = "checked_kernel: assertion failed: v >= 0, at kernel.py:8, in program (2, 0, 0)"
     assert out.stdout.splitlines() == [*[report, "True"] * 3, "0", "True True", "[1, 256]"]

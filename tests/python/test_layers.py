@@ -1,12 +1,12 @@
 """tools/check_layers.py, on files that break its rules and on files that keep them, and the diagram that it draws."""
 
 import importlib.util
-import subprocess
 import sys
 import xml.dom.minidom
 from pathlib import Path
 
 import pytest
+from processes import run
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "check_layers.py"
 
@@ -72,7 +72,7 @@ def test_a_systems_names_are_not_asked_for(violations):
 def tree(tool, tmp_path, monkeypatch):
     """Make a tree of permitted dependencies and further files (name=text); return the edges that the tool finds."""
     monkeypatch.setattr(tool, "ROOT", tmp_path)
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    run(["git", "init", "-q"], cwd=tmp_path)
 
     def arrows(**more):
         files = {
@@ -88,7 +88,7 @@ def tree(tool, tmp_path, monkeypatch):
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        subprocess.run(["git", "add", "-A"], cwd=tmp_path, check=True)
+        run(["git", "add", "-A"], cwd=tmp_path)
         return tool.arrows()
 
     return arrows

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "python"))
 import chart
 import compiled
 import main_job
-from helpers import python
 from main_job import Row
+from processes import run_python
 
 # the longest possible values
 ROWS = [
@@ -104,13 +104,13 @@ def test_chart(tmp_path, monkeypatch):
 
 
 def test_no_warnings_of_what_no_user_can_change():
-    done = python("""
+    done = run_python("""
 import torch.utils.cpp_extension
 from torch._inductor import config, utils
 assert not utils.is_big_gpu(torch.device("xpu")) or torch.xpu.get_device_properties().gpu_eu_count >= 16
 """)
     assert "SYCL_HOME" not in done.stderr and "SMs" not in done.stderr
-    done = python("""
+    done = run_python("""
 import logging
 from torch._inductor import config
 config.max_autotune = True

@@ -1,11 +1,10 @@
 import ctypes
 import gc
-import subprocess
 import threading
 
 import pytest
 import torch
-from helpers import python
+from processes import run, run_python
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -113,7 +112,9 @@ print(fell >= 256 * MIB)
 def test_free_memory_falls_when_another_process_takes_it():
     if torch.xpu.get_device_properties().type != "cpu":
         pytest.skip("GPUs' drivers tell it by their own files")
-    assert python("import sys\n" + FALLS, {"OPENXPU_HOST_MEMORY": "100%"}).stdout.split()[-1] == "True"
+    assert (
+        run_python("import sys\n" + FALLS, env={"OPENXPU_HOST_MEMORY": "100%"}).stdout.split()[-1] == "True"
+    )
 
 
 def test_memory_as_comfyui_asks_for_it():
@@ -151,7 +152,7 @@ print(torch.xpu.max_memory_reserved() <= total, torch.xpu.max_memory_reserved() 
 def test_continuous_batching_takes_what_there_is():
     pytest.importorskip("transformers")
     environment = {"OPENXPU_HOST_MEMORY": "1500MiB", "TRANSFORMERS_VERBOSITY": "error"}
-    assert python(BATCHES, environment).stdout.split()[-3:] == ["True", "True", str(1500 * MIB)]
+    assert run_python(BATCHES, env=environment).stdout.split()[-3:] == ["True", "True", str(1500 * MIB)]
 
 
 @pytest.mark.parametrize("way", ["environment", "call"])
@@ -168,7 +169,7 @@ z = torch.empty(90 << 20, dtype=torch.uint8, device="xpu")
 print(torch.xpu.memory_reserved() >> 20, torch.xpu.memory_allocated() >> 20)
 """
     variables = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"} if way == "environment" else {}
-    answer = python(script.format(call=way == "call"), variables).stdout.split()
+    answer = run_python(script.format(call=way == "call"), env=variables).stdout.split()
     assert answer == ["64", "1", "1", "110", "110", "110"]
 
 
@@ -183,8 +184,8 @@ print(torch.xpu.memory_reserved() <= total // 2 + (70 << 20), torch.xpu.memory_s
 """
     variables = {"OPENXPU_HOST_MEMORY": "512MiB"}
     told = {"PYTORCH_ALLOC_CONF": "garbage_collection_threshold:0.5"}
-    assert python(script, variables | told).stdout.split() == ["True", "0"]
-    assert python(script, variables).stdout.split() != ["True", "0"]
+    assert run_python(script, env=variables | told).stdout.split() == ["True", "0"]
+    assert run_python(script, env=variables).stdout.split() != ["True", "0"]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ print(torch.xpu.memory_reserved() <= total // 2 + (70 << 20), torch.xpu.memory_s
 )
 def test_settings_without_effect_warn_once(settings, said):
     script = "for i in range(3): torch.ones(4, device='xpu') + 1\ntorch.ones(9 << 20, device='xpu')"
-    done = python(script, {"PYTORCH_ALLOC_CONF": settings})
+    done = run_python(script, env={"PYTORCH_ALLOC_CONF": settings})
     assert done.stderr.count("has no effect on xpu") == (1 if said else 0)
     assert said in done.stderr
 
@@ -214,7 +215,7 @@ def test_settings_without_effect_warn_once(settings, said):
 )
 def test_sizes_are_rounded_as_set(settings, size, rounded):
     script = f"x = torch.empty({size}, dtype=torch.uint8, device='xpu'); print(torch.xpu.memory_allocated())"
-    assert int(python(script, {"PYTORCH_ALLOC_CONF": settings}).stdout) == rounded
+    assert int(run_python(script, env={"PYTORCH_ALLOC_CONF": settings}).stdout) == rounded
 
 
 def test_bad_settings_raise():
@@ -223,7 +224,8 @@ try: torch.ones(1, device="xpu")
 except (ValueError, RuntimeError) as error: print(type(error).__name__, error)
 """
     assert (
-        "garbage_collect" in python(script, {"PYTORCH_ALLOC_CONF": "garbage_collection_threshold:1.5"}).stdout
+        "garbage_collect"
+        in run_python(script, env={"PYTORCH_ALLOC_CONF": "garbage_collection_threshold:1.5"}).stdout
     )
 
 
@@ -459,7 +461,7 @@ def allocator_library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("allocator")
     (folder / "a.c").write_text(ALLOCATOR)
     library = str(folder / "allocator.so")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "a.c"], check=True)
+    run(["cc", "-shared", "-fPIC", "-o", library, folder / "a.c"])
     return library
 
 
@@ -487,7 +489,7 @@ def test_a_pool_with_an_allocator_of_ones_own(allocator_library):
 
 @pytest.mark.skipif(not HOST, reason="kernels of a host device alone reach what malloc gives")
 def test_another_allocator_for_everything(allocator_library):
-    out = python(f"""
+    out = run_python(f"""
 import ctypes
 from torch.xpu import memory
 own = memory._get_current_allocator()
@@ -550,7 +552,7 @@ def test_the_profiler_sees_memory():
 @pytest.mark.parametrize("byte", ["ff", "7f", "00"])
 @pytest.mark.parametrize("memory", [{}, {"OPENXPU_MEMORY": "buffer"}], ids=["own", "buffer"])
 def test_memory_is_poisoned_on_demand(byte, memory):
-    done = python(
+    done = run_python(
         """
 for size in (1, 3, 1000, 3_000_001):
     x = torch.empty(size, dtype=torch.uint8, device="xpu")
@@ -559,6 +561,6 @@ for size in (1, 3, 1000, 3_000_001):
     del x
 print(*torch.empty(1000, dtype=torch.uint8, pin_memory=True).unique().tolist())
 """,
-        {"OPENXPU_POISON": byte, **memory},
+        env={"OPENXPU_POISON": byte, **memory},
     )
     assert done.stdout.split() == [str(int(byte, 16))] * 5

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +19,8 @@ import test_distributed_graphs
 import test_parallel
 import torch
 import torch.distributed as dist
+from processes import ROOT, Finished
+from processes import run as run_command
 from ranks import check, environment, launch, launcher, results
 
 needs_mpi = pytest.mark.skipif(not launcher(), reason="needs an MPI: mpicc and mpiexec")
@@ -241,7 +242,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
 }
 
 
-def launched(name: str, ranks: int, folder: Path) -> subprocess.CompletedProcess[str]:
+def launched(name: str, ranks: int, folder: Path) -> Finished:
     place = {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port()} if name == "by_environment" else {}
     return launch(ranks, [__file__, name, str(folder)], env=environment() | place)
 
@@ -269,13 +270,12 @@ def test_program(name: str, tmp_path: Path) -> None:
 @needs_mpi
 def test_messages(tmp_path: Path) -> None:
     """The C code without PyTorch: some threads cancel messages while others receive theirs."""
-    from helpers import SOURCE
     from openxpu import _mpi
 
-    root, program = SOURCE.parent, str(tmp_path / "messages")
+    root, program = ROOT, str(tmp_path / "messages")
     sources = [root / "tests/races/mpi_messages.c", root / "bridge/distributed/mpi/messages.c"]
     command = [_mpi._compiler().path, "-std=c11", "-O1", "-pthread", f"-I{sources[1].parent}", "-o", program]
-    subprocess.run([*command, *map(str, sources)], check=True, timeout=100)
+    run_command([*command, *sources], timeout=100)
     done = launch(3, [program], python=False)
     assert not done.returncode and done.stdout.count(": 1140 messages") == 3, done.stdout
 
@@ -285,13 +285,7 @@ def test_messages(tmp_path: Path) -> None:
 
 def said_alone(command: list[str], **variables: str) -> str:
     """Return the output of a program that uses MPI without its launcher, or without MPI installed."""
-    done = subprocess.run(
-        [sys.executable, *command],
-        env=environment() | variables,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    done = run_command([sys.executable, *command], env=environment() | variables, timeout=240, status=None)
     return f"{done.returncode} {done.stdout}{done.stderr}"
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from processes import Finished, run_python
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "python"
 sys.path.insert(0, str(EXAMPLES))
@@ -65,18 +64,18 @@ example.sentences = lambda limit: ["".join(Random(i).choices(ascii_letters, k=16
 CHARTS = {"main_job": "the seconds of each job", "compiled": "the milliseconds of a call"}
 
 
-def run(command: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(program: str | Path, *arguments: str, folder: Path, status: int = 0, **environment: str) -> Finished:
     """Run a program in a folder, with its output formatted for a terminal of 80 columns."""
-    variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONWARNINGS", "TORCH_LOGS")}
     # one thread: a team would only wait for its turn beside other tests
-    variables |= {"COLUMNS": "80", "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=600)
+    variables = {"COLUMNS": "80", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": None, "TORCH_LOGS": None}
+    return run_python(
+        program, *arguments, cwd=folder, env=variables | environment, timeout=600, status=status
+    )
 
 
-def check(done: subprocess.CompletedProcess[str]) -> None:
-    """Fail if a program failed, or printed a warning, a line that is too wide or a truncated word."""
+def check(done: Finished) -> None:
+    """Fail if a program printed a warning, a line that is too wide or a truncated word."""
     assert done.stderr == ""
-    assert done.returncode == 0, done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert not re.search(r"\S… *│|arning", done.stdout)
 
@@ -100,7 +99,7 @@ if {name!r} == "main_job" and done == 1:
 sys.exit(done)
 """)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [sys.executable, *(launcher if name == "distributed" else []), str(program)]
+    command = [*launcher, str(program)] if name == "distributed" else [program]
     offline = {
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_VERBOSITY": "error",
@@ -108,7 +107,7 @@ sys.exit(done)
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",  # workers are slow to start
     }
-    done = run(command, tmp_path, **offline)
+    done = run(*command, folder=tmp_path, **offline)
     check(done)
     text = " ".join(done.stdout.split())
     if name in CHARTS:
@@ -172,7 +171,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands(command: str, exported: Path) -> None:
-    done = run([sys.executable, "-m", "openxpu.cli", *command.split()], exported)
+    done = run("-m", "openxpu.cli", *command.split(), folder=exported)
     if command.startswith("compile"):
         assert not done.stdout
         done.stdout = "\n"
@@ -181,7 +180,7 @@ def test_commands(command: str, exported: Path) -> None:
 
 def test_tuning_of_gpus_fits(exported: Path) -> None:
     unit = {"OPENXPU_MATRIX": "fma", "OPENXPU_HOST_PROVIDER": "0"}
-    done = run([sys.executable, "-m", "openxpu.cli", "info", "--tuning"], exported, **unit)
+    done = run("-m", "openxpu.cli", "info", "--tuning", folder=exported, **unit)
     check(done)
     assert "rates: multiply-adds" in done.stdout
 
@@ -191,7 +190,7 @@ def test_files_that_are_no_programs(content: bytes | None, tmp_path: Path) -> No
     file = tmp_path / "model.pt2"
     if content is not None:
         file.write_bytes(content)
-    done = run([sys.executable, "-m", "openxpu.cli", "export", str(file)], tmp_path)
-    assert done.returncode == 1 and not done.stdout
+    done = run("-m", "openxpu.cli", "export", str(file), folder=tmp_path, status=1)
+    assert not done.stdout
     lines = done.stderr.splitlines()
     assert len(lines) == 1 and str(file) in lines[0]

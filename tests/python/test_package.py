@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import os
 import shutil
-import subprocess
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +14,11 @@ import openxpu
 import pytest
 import torch
 import torch.nn.functional as F
+from comparing import assert_close
 from openxpu import _run_package, _tile, cli
 from openxpu._package import PackageError
 from openxpu._run_package import Package
+from processes import run as run_command
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -34,7 +34,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = Path(openxpu.library_path())
     command = [compiler, "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", ROOT / "examples/c/package.c"]
     command += ["-I", ROOT / "include", "-I", ROOT / "src/ops", library, f"-Wl,-rpath,{library.parent}"]
-    subprocess.run([*command, "-o", program], check=True)
+    run_command([*command, "-o", program])
     return program
 
 
@@ -51,10 +51,8 @@ def run(runner: Path, tmp_path: Path) -> Run:
             names.append(str(tmp_path / f"in{i}.npy"))
             np.save(names[-1], x.detach().cpu().numpy())
         loaded = tmp_path / "loaded"
-        environment = {**os.environ, "LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(loaded)}
-        command = [runner, path, *names]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        env = {"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(loaded)}
+        done = run_command([runner, path, *names], cwd=tmp_path, env=env)
         mapped = "".join(file.read_text() for file in tmp_path.glob("loaded.*"))
         assert "libxpu" in mapped
         assert "torch" not in mapped.replace(str(tmp_path), "")
@@ -69,8 +67,7 @@ def run(runner: Path, tmp_path: Path) -> Run:
 
 def close(got: Tensor, exact: Tensor) -> None:
     """Assert equality with the float64 reference up to rounding: 1e-6 of its norm."""
-    assert got.shape == exact.shape
-    assert torch.linalg.vector_norm(got.double() - exact) <= 1e-6 * torch.linalg.vector_norm(exact)
+    assert_close(got, exact, dtype=got.dtype, rtol=1e-6, relative_to="norm", device=None)
 
 
 class Block(nn.Module):
@@ -138,10 +135,7 @@ def test_sizes_out_of_range_are_refused(runner: Path, tmp_path: Path) -> None:
         ((3, 5), "has size 5"),
     ):
         np.save(tmp_path / "in.npy", np.zeros(shape, np.float32))
-        done = subprocess.run(
-            [runner, path, tmp_path / "in.npy"], capture_output=True, text=True, cwd=tmp_path
-        )
-        assert done.returncode == 1
+        done = run_command([runner, path, tmp_path / "in.npy"], cwd=tmp_path, status=1)
         assert text in done.stderr
 
 
@@ -174,8 +168,7 @@ def test_sizes_that_no_input_has_by_themselves(run: Run, runner: Path, tmp_path:
         for i, size in enumerate((rows, others)):
             np.save(tmp_path / f"wrong{i}.npy", np.zeros((size, 5), np.float32))
         files = [tmp_path / f"wrong{i}.npy" for i in range(2)]
-        done = subprocess.run([runner, path, *files], capture_output=True, text=True, cwd=tmp_path)
-        assert done.returncode == 1
+        done = run_command([runner, path, *files], cwd=tmp_path, status=1)
         assert text in done.stderr
 
 
@@ -647,11 +640,11 @@ def test_a_mixture_of_experts(run: Run, tmp_path: Path, counting: str, gathering
             x = torch.randn(tokens, 32)
             exact = model.exact(x)
             (got,) = run(path, x)
-            assert (got.double() - exact).norm() <= 1e-2 * exact.norm()
+            assert_close(got, exact, dtype=got.dtype, rtol=1e-2, relative_to="norm", device=None)
         if not is_open:
             compiled = torch.compile(copy.deepcopy(model).to("xpu"))(x.to("xpu")).cpu()
             (got,) = run_here(path, x)
-            assert (got - compiled).norm() <= 1e-6 * compiled.norm()
+            assert_close(got, compiled, dtype=got.dtype, rtol=1e-6, relative_to="norm", device=None)
 
 
 @pytest.mark.parametrize("dtype", [pytest.param(torch.float32, marks=pytest.mark.extended), torch.bfloat16])
@@ -688,7 +681,7 @@ def test_a_block_of_experts_of_transformers(run: Run, tmp_path: Path, dtype: tor
             wanted = exact(x.double()).double()
             bound = 1e-6 if dtype is torch.float32 else 1e-2
             for got in (*run(path, x), *run_here(path, x)):
-                assert (got.double() - wanted).norm() <= bound * wanted.norm()
+                assert_close(got, wanted, dtype=got.dtype, rtol=bound, relative_to="norm", device=None)
 
 
 @torch.no_grad()

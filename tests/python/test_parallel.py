@@ -9,7 +9,6 @@ import copy
 import functools
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +18,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from comparing import assert_close
+from processes import run_python
 from ranks import Cases, check, entering, environment, folder, kind, rank, results, run
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -149,8 +150,7 @@ def same_weights(state: dict[str, Tensor], steps: int, optimizer: str = "SGD") -
     assert state.keys() == want.keys()
     for name, x in state.items():
         full = x.full_tensor() if hasattr(x, "full_tensor") else x
-        error = (full.cpu() - want[name]).abs().max().item()
-        assert error <= 1e-4, (name, error)
+        assert_close(full, want[name], atol=1e-4, device=None, what=name)
 
 
 def same_on_all(net: nn.Module) -> None:
@@ -190,7 +190,7 @@ def ddp_without_synchronization() -> None:
         loss_of(net(x1), y1).backward()
     loss_of(net(x2), y2).backward()
     for got, want in zip(net.parameters(), alone.parameters(), strict=True):
-        assert torch.allclose(got.grad.cpu(), want.grad, atol=1e-5)
+        assert_close(got.grad, want.grad, rtol=1e-5, atol=1e-5)
 
 
 @by_two()
@@ -319,8 +319,8 @@ def batch_norm_over_all() -> None:
     net = DistributedDataParallel(net)
     net(part(x)).square().mean().backward()
     for got, want in zip(net.parameters(), alone.parameters(), strict=True):
-        assert torch.allclose(got.grad.cpu(), want.grad, atol=1e-5)
-    assert torch.allclose(net.module[1].running_var.cpu(), alone[1].running_var, atol=1e-5)
+        assert_close(got.grad, want.grad, rtol=1e-5, atol=1e-5)
+    assert_close(net.module[1].running_var, alone[1].running_var, rtol=1e-5, atol=1e-5)
 
 
 @by_two()
@@ -603,9 +603,9 @@ def attention_of_sharded_heads(name: str) -> None:
     got = F.scaled_dot_product_attention(q, k, v, bias, is_causal=mask is None)
     assert got.placements == (Shard(1),)
     got.square().sum().backward()
-    assert torch.allclose(got.full_tensor().cpu(), want, atol=1e-5)
+    assert_close(got.full_tensor(), want, rtol=1e-5, atol=1e-5)
     for mine, its in zip((q, k, v), alone, strict=True):
-        assert torch.allclose(mine.grad.full_tensor().cpu(), its.grad, atol=1e-4)
+        assert_close(mine.grad.full_tensor(), its.grad, rtol=1e-5, atol=1e-4)
 
 
 @by_two()
@@ -703,7 +703,7 @@ def context_parallel(name: str) -> None:
             t.requires_grad_(False)
     whole = ring.context_parallel_unshard(mesh, got, [2] * 4)
     for x, y in zip(whole, [want.detach(), *(t.grad for t in alone)], strict=True):
-        assert torch.allclose(x.cpu().double(), y, atol=1e-4)
+        assert_close(x, y, dtype=x.dtype, rtol=1e-5, atol=1e-4)
 
 
 # --- pipelines ---
@@ -839,14 +839,8 @@ def test_restart(tmp_path: Path) -> None:
     # PyTorch 2.13 keeps the store of the life before: Gloo may find the addresses of ranks that are dead in it
     fresh = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
-    done = subprocess.run(
-        [sys.executable, *command, __file__, "0", str(tmp_path), "survive"],
-        env=environment() | fresh,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
+    arguments = [*command, __file__, "0", str(tmp_path), "survive"]
+    done = run_python(*arguments, env=environment() | fresh, timeout=240)
     for each in range(2):
         assert f"rank {each} ended, begun at 2" in done.stdout
 

@@ -1,20 +1,16 @@
-import os
-import subprocess
-import sys
-
 import pytest
-from helpers import SOURCE, bare, python
+from processes import SOURCE, run_python
 
 ROOT = SOURCE.parent
 NO_DEVICE = {"OPENXPU_DEVICE": "no such device"}
 
 
 def test_import_makes_no_opencl_call():
-    out = python(
+    out = run_python(
         "print(any('libintelocl' in line or 'libOpenCL' in line for line in open('/proc/self/maps')))"
     )
     assert out.stdout.split() == ["False"]
-    used = python(
+    used = run_python(
         "torch.xpu.device_count(); print(any('libintelocl' in l or 'OpenCL' in l for l in open('/proc/self/maps')))"
     )
     assert used.stdout.split() == ["True"]
@@ -35,7 +31,7 @@ openxpu._autoload()
 sys.setprofile(None)
 print(calls)
 """
-    assert int(python(script, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).stdout) <= 10000
+    assert int(run_python(script, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).stdout) <= 10000
 
 
 def test_import_brings_nothing_else_in():
@@ -46,25 +42,25 @@ openxpu._autoload()
 print(*(name for name in set(sys.modules) - before if name.partition(".")[0] != "openxpu"))
 print(*(f"openxpu.{name}" in sys.modules for name in ("_aoti", "_fusion", "_graph_trees", "_sharding")))
 """
-    out = python(script, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).stdout
+    out = run_python(script, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).stdout
     assert out.splitlines() == ["", "False False False False"]
 
 
 def test_without_a_device():
-    out = python(
+    out = run_python(
         "print(torch.xpu.is_available(), torch.xpu.device_count(), torch.accelerator.is_available())",
-        NO_DEVICE,
+        env=NO_DEVICE,
     )
     assert out.stdout.split() == ["False", "0", "False"]
     assert out.stderr == ""
-    failed = python("torch.ones(1, device='xpu')", NO_DEVICE, check=False)
+    failed = run_python("torch.ones(1, device='xpu')", env=NO_DEVICE, status=None)
     assert "No OpenCL device matches OPENXPU_DEVICE" in failed.stderr
-    works = python("torch.manual_seed(1); print(torch.ones(2).sum().item())", NO_DEVICE)
+    works = run_python("torch.manual_seed(1); print(torch.ones(2).sum().item())", env=NO_DEVICE)
     assert works.stdout.split() == ["2.0"]
 
 
 def test_a_cuda_build_is_left_alone():
-    out = python(
+    out = run_python(
         """
 import sys
 torch.version.cuda = "13.0"
@@ -76,15 +72,15 @@ torch.optim.AdamW([weight]).step()
 print("openxpu._bridge" in sys.modules, backends["xpu"].driver.is_active(), torch.xpu.is_available())
 torch.ones(1, device="xpu")
 """,
-        {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
-        check=False,
+        env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        status=None,
     )
     assert out.stdout.split() == ["False", "False", "False"]
     assert "openxpu run script.py" in out.stderr
 
 
 def test_fork_after_first_use():
-    out = python("""
+    out = run_python("""
 import os, sys
 torch.ones(1, device="xpu")
 pid = os.fork()
@@ -102,7 +98,7 @@ os.waitpid(pid, 0)
 
 
 def test_fork_before_first_use():
-    out = python("""
+    out = run_python("""
 from torch.multiprocessing import get_context
 
 def work(model, x):
@@ -131,11 +127,11 @@ with torch.autograd.set_multithreading_enabled(True):  # as on GPUs
     y.backward(gradient)
 """
     for _ in range(6):
-        python(script)  # and the exit status is 0
+        run_python(script)  # and the exit status is 0
 
 
 def test_lazy_seeding():
-    out = python("""
+    out = run_python("""
 torch.xpu.manual_seed(11)
 assert not torch.xpu.is_initialized()
 a = torch.rand(3, device="xpu")
@@ -148,18 +144,14 @@ print(torch.equal(a, torch.rand(3, device="xpu")))
 def test_the_compiler_starts_without_pytorch(tmp_path):
     # As the installed command does: with the package's metadata on the path, and no `import torch` before.
     site = tmp_path / "site"
-    subprocess.run([sys.executable, ROOT / "tools/link_package.py", site], check=True)
-    command = [
-        sys.executable,
-        "-c",
+    run_python(ROOT / "tools/link_package.py", site)
+    program = (
         "import sys; from openxpu.cli import main; status = main(sys.argv[1:]);"
         "print([name for name in ('torch', 'rich', 'numpy') if name in sys.modules], file=sys.stderr);"
-        "sys.exit(status)",
-        "compile",
-        str(ROOT / "tests/tile/ir/vadd.ttir"),
-    ]
-    environment = dict(os.environ, PYTHONPATH=f"{site}:{SOURCE}")
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        "sys.exit(status)"
+    )
+    module = ROOT / "tests/tile/ir/vadd.ttir"
+    done = run_python(program, "compile", module, bare=True, env={"PYTHONPATH": f"{site}:{SOURCE}"})
     assert "__kernel" in done.stdout
     assert done.stderr.split() == ["[]"]
 
@@ -167,22 +159,22 @@ def test_the_compiler_starts_without_pytorch(tmp_path):
 def test_importing_the_package_alone():
     for before, after in (("", "import torch"), ("import torch", "")):
         script = f"{before}\nimport openxpu\n{after}\nprint(openxpu.is_loaded(), torch.ones(2, device='xpu').sum().item())"
-        assert bare(script).stdout.split() == ["True", "2.0"]
-    assert bare("import openxpu; print(openxpu.is_loaded())").stdout.split() == ["True"]
-    assert "Intel" in bare("import openxpu; print(openxpu.no_device_hint())").stdout
+        assert run_python(script, bare=True).stdout.split() == ["True", "2.0"]
+    assert run_python("import openxpu; print(openxpu.is_loaded())", bare=True).stdout.split() == ["True"]
+    assert "Intel" in run_python("import openxpu; print(openxpu.no_device_hint())", bare=True).stdout
 
 
 def test_what_is_loaded_late_can_be_named_early(tmp_path):
     # Files and pickles name torch.xpu before anything has used the device.
     file = tmp_path / "tensors.pt"
-    python(f"""
+    run_python(f"""
 import pickle
 x = torch.arange(3.0, device="xpu")
 torch.save([x, torch.nn.Parameter(x)], {str(file)!r})
 names = [torch.xpu.Stream, torch.xpu.Event, torch.xpu.MemPool, torch.xpu.get_device_properties, torch.device("xpu")]
 open({str(file)!r} + ".pickle", "wb").write(pickle.dumps(names))
 """)
-    out = python(f"""
+    out = run_python(f"""
 import pickle
 names = pickle.load(open({str(file)!r} + ".pickle", "rb"))
 assert not torch.xpu.is_initialized()
@@ -195,10 +187,10 @@ print(*(x.device for x in torch.load({str(file)!r})), sum(torch.load({str(file)!
 
 @pytest.mark.parametrize("command", ["info", "doctor"])
 def test_command_line(command):
-    out = python(f"import sys; from openxpu.cli import main; sys.exit(main(['{command}']))")
+    out = run_python(f"import sys; from openxpu.cli import main; sys.exit(main(['{command}']))")
     assert "xpu:0" in out.stdout
-    none = python(
-        f"import sys; from openxpu.cli import main; sys.exit(main(['{command}']))", NO_DEVICE, check=False
+    none = run_python(
+        f"import sys; from openxpu.cli import main; sys.exit(main(['{command}']))", env=NO_DEVICE, status=None
     )
     assert none.returncode == 1
     assert "OPENXPU_DEVICE" in none.stdout
@@ -209,19 +201,19 @@ def test_command_run(tmp_path):
     script.write_text(
         "import sys, openxpu, torch\nprint(torch.ones(2, device='xpu').sum().item(), sys.argv[1:])\n"
     )
-    out = python(f"from openxpu.cli import main; main(['run', {str(script)!r}, '--flag', 'x'])")
+    out = run_python(f"from openxpu.cli import main; main(['run', {str(script)!r}, '--flag', 'x'])")
     assert out.stdout.strip() == "2.0 ['--flag', 'x']"
 
 
 def test_autoload_can_be_switched_off():
-    out = python(
-        "print(torch.xpu.is_available(), openxpu.is_loaded())", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    out = run_python(
+        "print(torch.xpu.is_available(), openxpu.is_loaded())", env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     )
     assert out.stdout.split() == ["False", "False"]
 
 
 def test_device_listed_twice():
-    python(
+    run_python(
         """
 assert torch.xpu.device_count() == 2
 a = torch.arange(6.0, device="xpu:1").view(2, 3)
@@ -237,7 +229,7 @@ except RuntimeError as error:
 else:
     raise AssertionError
 """,
-        {"OPENXPU_DEVICE": "cpu,cpu"},
+        env={"OPENXPU_DEVICE": "cpu,cpu"},
     )
     one = {"OPENXPU_DEVICE": "cpu,intel"}  # two words that name one device
-    python("assert torch.xpu.device_count() == 1", one)
+    run_python("assert torch.xpu.device_count() == 1", env=one)

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 import torch
+from comparing import assert_snr, snr
 from torch import Tensor, nn
 
 pytest.importorskip("triton")
@@ -75,11 +76,6 @@ class Blocks(nn.Module):
         return result
 
 
-def noise(actual: Tensor, expected: Tensor) -> float:
-    a, b = actual.detach().cpu().double(), expected.detach().cpu().double()
-    return float(20 * torch.log10(b.norm() / (a - b).norm()))
-
-
 def quantized(model: nn.Module, samples: list[Tensor]) -> nn.Module:
     from torchao.quantization.pt2e import move_exported_model_to_eval
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
@@ -127,13 +123,13 @@ def test_workflow(kind: type[nn.Module], mixed: bool) -> None:
         with torch.autocast("xpu", torch.bfloat16, enabled=mixed):
             actual, calls = lowered(reference, samples[0])
     assert calls == CALLS[kind]
-    assert noise(stepwise, expected) > 35
-    assert noise(actual, expected) > 35
+    assert_snr(stepwise, expected, 35)
+    assert_snr(actual, expected, 35)
     if mixed:
-        assert noise(actual, stepwise) > 35
+        assert_snr(actual, stepwise, 35)
         return
     # Where a number lies between two steps of a quantization, rounding of sums in float32 decides, which need not be
     # the same: a feature of the last layer is a step off then, in one of many samples. Any other fault is in all.
-    agreement = sorted(map(noise, actual, stepwise))
+    agreement = sorted(map(snr, actual, stepwise))
     assert agreement[len(agreement) // 2] > 100
     assert agreement[0] > 45

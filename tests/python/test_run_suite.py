@@ -1,14 +1,12 @@
 """tools/run_suite.py, on a file of tests written for CUDA."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
 import pytest
+from processes import run_python
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "run_suite.py"
 SUITE = """
@@ -49,10 +47,9 @@ def test_a_file_for_cuda_runs_on_xpu_beside_the_cpu(tmp_path: Path) -> None:
     machinery = tmp_path / "machinery"  # of an older PyTorch, with a name that ours lacks
     machinery.mkdir()
     (machinery / "common_cuda.py").write_text('device_of_old = "cuda"\n')
-    command = [sys.executable, str(TOOL), "--out", str(tmp_path / "out"), str(tmp_path)]
+    command = [TOOL, "--out", str(tmp_path / "out"), str(tmp_path)]
     command += ["--machinery", str(machinery)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1, done.stdout + done.stderr
+    done = run_python(*command, status=1)
     row = next(line for line in done.stdout.splitlines() if line.startswith("| `test_few.py`"))
     # ran, without memory of the device; the CPU passes, of these; beyond the CPU's
     assert re.findall(r"\d+\.?\d*", row) == ["5", "1", "2", "0", "0.0", "3", "3", "1"], done.stdout
@@ -63,7 +60,7 @@ def test_a_file_for_cuda_runs_on_xpu_beside_the_cpu(tmp_path: Path) -> None:
         ("test_asks_for_cudas_own_xpu", "not counted"),
     ]
     # nothing is left to do
-    again = subprocess.run([*command, "--report"], capture_output=True, text=True, timeout=60)
+    again = run_python(*command, "--report", timeout=60, status=None)
     assert again.stdout == done.stdout
 
 
@@ -104,10 +101,9 @@ class TestRanks(MultiProcessTestCase):
 @pytest.mark.extended
 def test_ranks_of_a_file_for_cuda_are_processes_on_xpu(tmp_path: Path) -> None:
     (tmp_path / "test_ranks.py").write_text(RANKS)
-    command = [sys.executable, str(TOOL), "--out", str(tmp_path / "out"), str(tmp_path), "--beside", "none"]
+    command = [TOOL, "--out", str(tmp_path / "out"), str(tmp_path), "--beside", "none"]
     command += ["--rounds", "2"]
-    settings = dict(os.environ, OPENXPU_DEVICE="cpu,cpu", GLOO_SOCKET_IFNAME="lo")
-    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=300)
+    done = run_python(*command, env={"OPENXPU_DEVICE": "cpu,cpu", "GLOO_SOCKET_IFNAME": "lo"}, status=None)
     row = next(line for line in done.stdout.splitlines() if line.startswith("| `test_ranks.py`"))
     assert re.findall(r"\d+\.?\d*", row) == ["4", "0", "0", "0", "4", "2", "0"], done.stdout
     failed = re.findall(r"^- \S+::(\w+(?: \(\d\))?): ", done.stdout, re.MULTILINE)
@@ -162,10 +158,9 @@ def test_a_library_that_finds_its_device_runs_as_it_is(tmp_path: Path) -> None:
     (suite / "tests" / "test_library.py").write_text(LIBRARY)
     (suite / "tests" / "test_kernel.py").write_text(KERNEL)
     (suite / "tests" / "test_broken.py").write_text("import no_such_package\n")
-    command = [sys.executable, str(TOOL), "--as-is", "--out", str(tmp_path / "out"), str(suite)]
+    command = [TOOL, "--as-is", "--out", str(tmp_path / "out"), str(suite)]
     command += ["--together", "--untuned", "--spread", "--skips", "--few-beside"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1, done.stdout + done.stderr
+    done = run_python(*command, status=1)
     row = next(line for line in done.stdout.splitlines() if line.startswith("| `library`"))
     # ran, without memory of the device; the CPU passes, of these; beyond the CPU's
     assert re.findall(r"\d+\.?\d*", row) == ["5", "0", "3", "2", "66.7", "0", "0", "0"], done.stdout

@@ -2,12 +2,12 @@
 
 import dataclasses
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import run_python
 from ranks import environment
 
 FILE = Path(__file__).parents[2] / "bench" / "scale.py"
@@ -73,10 +73,7 @@ def test_bytes_of_processes():
         "if __name__ == '__main__':\n"
         "    sys.exit(scale.check(Console(width=150), (1 << 10, 1 << 18), (2, 3)))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=200
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_python(script, bare=True, env=environment(), timeout=200)
     assert done.stdout.count("all_reduce") == 4
 
 

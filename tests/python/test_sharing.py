@@ -18,7 +18,8 @@ import openxpu  # noqa: F401
 import pytest
 import torch
 import torch.multiprocessing as processes
-from helpers import SOURCE, python
+from processes import environment as child_environment
+from processes import run_python
 from torch import nn
 
 # As text: processes that these tests start import this file, and the device is to be used later there.
@@ -503,7 +504,7 @@ def test_workers_of_a_data_loader_give_xpu_tensors(strategy: str) -> None:
 
 
 def test_a_forked_process_sends_to_one_that_never_used_the_device() -> None:
-    out = python("""
+    out = run_python("""
 from torch.multiprocessing import get_context
 context = get_context("fork")
 queue, more = context.Queue(), context.Queue()
@@ -529,7 +530,7 @@ assert process.exitcode == 0
 
 
 def test_a_process_forked_after_first_use_says_why_not() -> None:
-    out = python("""
+    out = run_python("""
 from torch.multiprocessing import get_context
 context = get_context("fork")
 pipe, its = context.Pipe()
@@ -572,13 +573,12 @@ with Client({address!r}, authkey=key) as connection:
 """
 
 
-def received(values: list[Any], **environment: str) -> list[str]:
+def received(values: list[Any], **variables: str) -> list[str]:
     """Return what a new process reports about the values sent to it."""
     key = bytes(processes.current_process().authkey)
     with Listener(authkey=key) as listener:
         script = RECEIVER.format(key=key.hex(), address=listener.address, count=len(values))
-        variables = os.environ | {"PYTHONPATH": f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}"} | environment
-        process = subprocess.Popen([sys.executable, "-c", script], env=variables)
+        process = subprocess.Popen([sys.executable, "-c", script], env=child_environment(variables))
         with listener.accept() as connection:
             for value in values:
                 connection.send_bytes(ForkingPickler.dumps(value))
@@ -612,7 +612,7 @@ def test_a_fresh_process_needs_no_preparation() -> None:
 
 
 def test_every_device_keeps_its_tensors() -> None:
-    python(
+    run_python(
         """
 from multiprocessing.reduction import ForkingPickler
 import torch.multiprocessing
@@ -622,5 +622,5 @@ assert y.device == x.device == torch.device("xpu:1")
 assert y.data_ptr() == x.data_ptr()
 assert torch.UntypedStorage._new_shared(4, device="xpu:1").device == x.device
 """,
-        {"OPENXPU_DEVICE": "cpu,cpu"},
+        env={"OPENXPU_DEVICE": "cpu,cpu"},
     )

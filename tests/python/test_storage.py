@@ -5,14 +5,9 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import python
+from comparing import assert_equal
+from processes import run_python
 from torch.utils.dlpack import from_dlpack, to_dlpack
-
-
-def same(actual, expected):
-    assert actual.device.type == "xpu"
-    torch.testing.assert_close(actual.cpu(), expected, rtol=0, atol=0)
-
 
 # --- saving and loading ---
 
@@ -29,7 +24,7 @@ def test_save_and_load_keep_device_and_sharing():
     y = torch.zeros(2, 5, dtype=torch.int, device="xpu")
     loaded = through_file([x, y, x, x.t()])
     assert [t.device for t in loaded] == [x.device] * 4
-    same(loaded[0], x.cpu())
+    assert_equal(loaded[0], x.cpu())
     loaded[0].fill_(5)
     assert torch.equal(loaded[2], loaded[0])
     assert torch.equal(loaded[3].t(), loaded[0])
@@ -55,21 +50,21 @@ def test_save_and_load_empty():
 def test_map_location():
     x = torch.arange(4.0)
     assert through_file(x.xpu(), map_location="cpu").device.type == "cpu"
-    same(through_file(x, map_location="xpu"), x)
-    same(through_file(x, map_location="xpu:0"), x)
+    assert_equal(through_file(x, map_location="xpu"), x)
+    assert_equal(through_file(x, map_location="xpu:0"), x)
     with pytest.raises(RuntimeError):
         through_file(x, map_location="xpu:99")
 
 
 def test_pickle_and_deepcopy():
     x = torch.randn(3, 4).xpu().t()
-    same(pickle.loads(pickle.dumps(x)), x.cpu())
+    assert_equal(pickle.loads(pickle.dumps(x)), x.cpu())
     y = copy.deepcopy(x)
-    same(y, x.cpu())
+    assert_equal(y, x.cpu())
     assert y.stride() == x.stride()
     model = torch.nn.Linear(3, 4).xpu()
     twin = copy.deepcopy(model)
-    same(twin.weight.data, model.weight.data.cpu())
+    assert_equal(twin.weight.data, model.weight.data.cpu())
     parameter = pickle.loads(pickle.dumps(model.weight))
     assert isinstance(parameter, torch.nn.Parameter)
     generator = torch.Generator("xpu").manual_seed(3)
@@ -83,7 +78,7 @@ def test_numpy_needs_the_cpu():
 
 
 def test_memory_that_is_not_the_hosts_is_refused():
-    out = python(
+    out = run_python(
         """
 from multiprocessing.reduction import ForkingPickler
 import torch.multiprocessing
@@ -97,7 +92,7 @@ for share in (x.share_memory_, x.untyped_storage().share_memory_, torch.nn.Linea
 assert not x.is_shared()
 x.untyped_storage().resize_(16)
 """,
-        {"OPENXPU_MEMORY": "buffer"},
+        env={"OPENXPU_MEMORY": "buffer"},
     )
     assert out.stdout.splitlines() == 5 * [
         "memory of xpu:0 can't be shared between processes, because it is not host memory; "
@@ -122,7 +117,7 @@ def test_dlpack_both_ways():
 def test_dlpack_keeps_the_memory():
     z = torch.from_dlpack(torch.full((1000,), 3.0, device="xpu"))
     other = torch.zeros(1000, device="xpu")
-    same(z, torch.full((1000,), 3.0))
+    assert_equal(z, torch.full((1000,), 3.0))
     del other
 
 
@@ -145,10 +140,10 @@ def test_views_share_memory():
 def test_resize():
     x = torch.arange(6.0, device="xpu")
     x.resize_(2, 2)
-    same(x, torch.arange(4.0).view(2, 2))
+    assert_equal(x, torch.arange(4.0).view(2, 2))
     x.resize_(4, 5)
     assert x.shape == (4, 5)
-    same(x.view(-1)[:6], torch.arange(6.0))
+    assert_equal(x.view(-1)[:6], torch.arange(6.0))
     y = torch.empty(3, 4, device="xpu").t()
     y.resize_(4, 3)
     assert y.stride() == (1, 4)
@@ -156,7 +151,7 @@ def test_resize():
     assert z.is_contiguous(memory_format=torch.channels_last)
     out = torch.empty(0, device="xpu")
     torch.add(torch.ones(3, device="xpu"), 1, out=out)
-    same(out, torch.full((3,), 2.0))
+    assert_equal(out, torch.full((3,), 2.0))
 
 
 def test_resize_fills_what_it_adds_where_results_must_be_the_same():
@@ -173,7 +168,7 @@ def test_resize_that_fails_changes_nothing():
         with pytest.raises(RuntimeError, match="not resizable"):
             resize()
         assert x.shape == (6,)
-    same(x, torch.arange(6.0))
+    assert_equal(x, torch.arange(6.0))
 
 
 def test_resize_of_lazy_clones():
@@ -181,8 +176,8 @@ def test_resize_of_lazy_clones():
     y = torch._lazy_clone(x)
     x.resize_(100)
     x[0] = 9
-    same(x[:4], torch.tensor([9.0, 1, 2, 3]))
-    same(y, torch.arange(4.0))
+    assert_equal(x[:4], torch.tensor([9.0, 1, 2, 3]))
+    assert_equal(y, torch.arange(4.0))
 
 
 def test_resize_of_storages():
@@ -192,7 +187,7 @@ def test_resize_of_storages():
     assert storage.nbytes() == 0
     storage.resize_(32)
     x.copy_(torch.arange(8.0))
-    same(x, torch.arange(8.0))
+    assert_equal(x, torch.arange(8.0))
 
 
 def test_set():
@@ -200,7 +195,7 @@ def test_set():
     y.set_(x)
     assert y.data_ptr() == x.data_ptr()
     y.set_(x.untyped_storage(), 2, (2, 2), (2, 1))
-    same(y, torch.tensor([[2.0, 3], [4, 5]]))
+    assert_equal(y, torch.tensor([[2.0, 3], [4, 5]]))
     y.set_(x.untyped_storage())
     assert y.shape == (6,)
     y.set_()

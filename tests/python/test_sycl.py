@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
-from helpers import python
+from processes import run, run_python
 
 COMPILER = os.environ.get("CC", "cc")
 
@@ -42,11 +41,11 @@ void submit(void *queue) {{ note(); }}
     )
     kernels.write_text("void submit(void *); void cdequantize_blockwise_fp16_nf4(void *q) { submit(q); }\n")
     build = [COMPILER, "-shared", "-fPIC"]
-    subprocess.run([*build, runtime, "-Wl,-soname,libsycl.so.8", "-o", folder / "libsycl.so.8"], check=True)
+    run([*build, runtime, "-Wl,-soname,libsycl.so.8", "-o", folder / "libsycl.so.8"])
     for name in ("xpu", "xpu2025", "xpu2026"):
         target = package / f"libbitsandbytes_{name}.so"
         link = [f"-L{folder}", "-l:libsycl.so.8", f"-Wl,-rpath,{folder}", "-o", target]
-        subprocess.run([*build, kernels, *link], check=True)
+        run([*build, kernels, *link])
     return folder
 
 
@@ -59,13 +58,13 @@ sys.path.insert(0, {str(libraries)!r})
 from bitsandbytes.cextension import lib
 print(lib, "LoadLibrary" in vars(ctypes.cdll))
 """
-    assert python(script).stdout.split() == ["None", "False"]
+    assert run_python(script).stdout.split() == ["None", "False"]
     assert not (libraries / "touched").exists()
 
 
 def test_the_stub_tells(libraries: Path) -> None:
     script = f"import ctypes; ctypes.CDLL({str(libraries / 'bitsandbytes/libbitsandbytes_xpu.so')!r})"
-    python(script)
+    run_python(script)
     assert (libraries / "touched").exists()
     (libraries / "touched").unlink()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from comparing import assert_snr
 from torch import nn
 
 quantization = pytest.importorskip("torchao.quantization")
@@ -65,11 +66,6 @@ CONFIGS: dict[str, tuple[Any, float]] = {
 }
 
 
-def noise(actual: torch.Tensor, expected: torch.Tensor) -> float:
-    a, b = actual.detach().cpu().double(), expected.detach().cpu().double()
-    return float(20 * torch.log10(b.norm() / (a - b).norm()))
-
-
 @pytest.fixture(scope="module")
 def example() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """Return a bf16 model on xpu, its input, and its fp32 output on the CPU."""
@@ -89,10 +85,10 @@ def test_eager(name: str, example: tuple[nn.Module, torch.Tensor, torch.Tensor])
     quantization.quantize_(model, config)
     with torch.no_grad():
         result = model(x)
-        assert noise(result, expected) > least
+        assert_snr(result, expected, least)
         one = model(x[:1])  # few rows take other kernels
     if name != "fp8 dynamic, tensors":  # with a scale for all rows
-        assert noise(one, result[:1]) > 30
+        assert_snr(one, result[:1], 30)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -108,7 +104,7 @@ def test_compiled(
     config, least = CONFIGS[name]
     quantization.quantize_(model, config)
     with torch.no_grad():
-        assert noise(torch.compile(model)(x), expected) > least
+        assert_snr(torch.compile(model)(x), expected, least)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -125,7 +121,7 @@ def test_calibrated(how: str, example: tuple[nn.Module, torch.Tensor, torch.Tens
         quantization.quantize_(model, wrapper(config, step="prepare"))
         model(x)
         quantization.quantize_(model, wrapper(config, step="convert"))
-        assert noise(model(x), expected) > least
+        assert_snr(model(x), expected, least)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -139,10 +135,10 @@ def test_float8_training(example: tuple[nn.Module, torch.Tensor, torch.Tensor]) 
     for each, given in ((model, x), (plain, x.cpu())):  # torchao on the CPU rounds to the same fp8 numbers
         results.append(float8.convert_to_float8_training(each)(given))
         results[-1].float().pow(2).mean().backward()
-    assert noise(results[0], expected) > 23
-    assert noise(*results) > 40
+    assert_snr(results[0], expected, 23)
+    assert_snr(*results, 40)
     for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
-        assert noise(ours.grad, theirs.grad) > 40
+        assert_snr(ours.grad, theirs.grad, 40)
 
 
 def trained(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
@@ -172,12 +168,12 @@ def test_quantization_aware_training(
         one = copy.deepcopy(model).to(device, dtype)
         quantization.quantize_(one, qat.QATConfig(base, step="prepare"))
         results.append(trained(one, x.to(device, dtype)))
-    assert noise(results[1][0], expected) > least
+    assert_snr(results[1][0], expected, least)
     for theirs, ours in zip(*results, strict=True):
-        assert noise(ours, theirs) > (30 if name == "fp8" else 60)
+        assert_snr(ours, theirs, (30 if name == "fp8" else 60))
     quantization.quantize_(one.eval(), qat.QATConfig(base, step="convert"))
     with torch.no_grad():
-        assert noise(one(x.to(dtype)), expected) > least
+        assert_snr(one(x.to(dtype)), expected, least)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -193,9 +189,9 @@ def test_integer_training(name: str, example: tuple[nn.Module, torch.Tensor, tor
     plain = copy.deepcopy(model).cpu()
     quantization.quantize_(model, config())
     result, *gradients = trained(model, x)
-    assert noise(result, expected) > least
+    assert_snr(result, expected, least)
     for ours, theirs in zip(gradients, trained(plain, x.cpu())[1:], strict=True):
-        assert noise(ours, theirs) > least_of_gradients
+        assert_snr(ours, theirs, least_of_gradients)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -218,7 +214,7 @@ def test_optimizer(name: str, example: tuple[nn.Module, torch.Tensor, torch.Tens
         type(v).__name__.startswith("OptimState") for s in optimizer.state.values() for v in s.values()
     )
     for theirs, ours in zip(*results, strict=True):
-        assert noise(ours, theirs) > 40
+        assert_snr(ours, theirs, 40)
 
 
 def test_nf4(example: tuple[nn.Module, torch.Tensor, torch.Tensor]) -> None:
@@ -226,13 +222,13 @@ def test_nf4(example: tuple[nn.Module, torch.Tensor, torch.Tensor]) -> None:
     weight, x = example[0][0].weight.detach().float(), example[1].float()
     ours, theirs = nf4.to_nf4(weight), nf4.to_nf4(weight.cpu())
     assert torch.equal(ours.get_original_weight().cpu(), theirs.get_original_weight())
-    assert noise(ours.get_original_weight(), weight) > 20
+    assert_snr(ours.get_original_weight(), weight, 20)
     given, other = x.clone().requires_grad_(), x.cpu().requires_grad_()
     result, expected = nf4.linear_nf4(given, ours), nf4.linear_nf4(other, theirs)
     result.sum().backward()
     expected.sum().backward()
-    assert noise(result, expected) > 100
-    assert noise(given.grad, other.grad) > 100
+    assert_snr(result, expected, 100)
+    assert_snr(given.grad, other.grad, 100)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -250,7 +246,7 @@ def test_scaled_int8_product(m: int, n: int, k: int, dtype: torch.dtype) -> None
                 expected = (a.double() @ b.double().t()) * rows.double() * scale.double()
                 assert (result.dtype, result.shape) == (dtype, (m, n))
                 if expected.any():
-                    assert noise(result, expected) > (120 if dtype == torch.float32 else 53)
+                    assert_snr(result, expected, (120 if dtype == torch.float32 else 53))
                 else:
                     assert not result.any()
 
@@ -292,7 +288,7 @@ def test_blockwise_product(shape: tuple[int, ...], n: int, block: int) -> None:
     expected = (a.double() * wide_a) @ (b.double() * wide_b).t()
     assert (result.dtype, result.shape) == (torch.bfloat16, expected.shape)
     if expected.numel():
-        assert noise(result, expected) > 50
+        assert_snr(result, expected, 50)
 
 
 def test_bad_blockwise_products() -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from comparing import assert_close
 from openxpu import _tune
+from processes import Finished, run_python
 
 ROOT = Path(__file__).parents[2]
 NEVER = 1 << 62
@@ -30,20 +29,18 @@ print(table.keep())
 """
 
 
-def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def python(program: str, **environment: str) -> Finished:
+    return run_python(program, bare=True, env={"PYTHONWARNINGS": "ignore", **environment}, status=None)
 
 
 def printed(program: str, **environment: str) -> str:
-    run = python(program, **environment)
-    assert run.returncode == 0, run.stderr
-    return run.stdout.strip()
+    env = {"PYTHONWARNINGS": "ignore", **environment}
+    return run_python(program, bare=True, env=env).stdout.strip()
+
+
+def command_line(*arguments: str, **environment: str) -> str:
+    """What the command prints with these arguments."""
+    return run_python("-m", "openxpu.cli", *arguments, env=environment).stdout
 
 
 @pytest.fixture
@@ -74,9 +71,7 @@ def test_every_line_is_used_and_names_a_benchmark() -> None:
 
 
 def test_info_prints_them() -> None:
-    command = [sys.executable, "-m", "openxpu.cli", "info", "--tuning"]
-    environment = os.environ | {"COLUMNS": "80", "OPENXPU_TUNING": "skinny_rows=3"}
-    text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    text = command_line("info", "--tuning", COLUMNS="80", OPENXPU_TUNING="skinny_rows=3")
     assert "\nskinny_rows = 3 rows (pinned, bench/products.py)\n    " in text
     assert re.search(r"^parallel_from = [\d,]+ operations \((table|measured), bench/", text, re.MULTILINE)
     assert max(map(len, text.splitlines())) <= 80
@@ -93,10 +88,8 @@ def test_info_prints_them() -> None:
     ],
 )
 def test_info_says_what_multiplies(unit: str, half: str) -> None:
-    command = [sys.executable, "-m", "openxpu.cli", "info"]
-    environment = os.environ | {"COLUMNS": "200", "OPENXPU_MATRIX": unit, "OPENXPU_HOST_PROVIDER": "0"}
-    environment["OPENXPU_DEVICE"] = "cpu"
-    text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    env = {"COLUMNS": "200", "OPENXPU_MATRIX": unit, "OPENXPU_HOST_PROVIDER": "0", "OPENXPU_DEVICE": "cpu"}
+    text = command_line("info", **env)
     assert re.search(rf"\bf16, bf16(, f32, f64, c64, c128)?: {half}", text), text
     assert ("f32 with tf32 allowed: NVIDIA tensor cores in tf32, emulated" in text) == (unit == "ptx")
 
@@ -206,8 +199,9 @@ def test_bounds_keep_the_numbers(table: _tune.Table, least: bool) -> None:
             "cat of columns": lambda t: torch.cat((t, t.neg(), t[:, :1].contiguous()), 1),
             "cat of rows": lambda t: torch.cat((t[:2], t[:1], t), 0),
         }.items():
-            want, got = f(a.double()), f(x).cpu().double()
-            assert (got - want).abs().max() < 1e-4 * max(1.0, want.abs().max().item()), (name, shape)
+            want, got = f(a.double()), f(x)
+            options = {"rtol": 1e-4, "relative_to": "largest", "floor": 1}
+            assert_close(got, want, dtype=torch.float32, what=f"{name} {shape}", **options)
 
 
 UP = [1, 2, 4, 8]
@@ -247,17 +241,15 @@ def test_comparing_finds_the_faster_way() -> None:
 
 
 def test_tune_measures_and_keeps(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "openxpu.cli", "tune", "--seconds", "0"]
     pins = "onednn_from_nn=5,onednn_from_nt=5,onednn_from_tn=5,skinny_elements=65536,short_row=64,parallel_from=7"
-    environment = os.environ | {"OPENXPU_CACHE_DIR": str(tmp_path), "COLUMNS": "200", "OPENXPU_TUNING": pins}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "skinny_rows_bf16" in run.stdout
-    assert "onednn_from_nn" not in run.stdout  # pinned values are not measured
+    env = {"OPENXPU_CACHE_DIR": str(tmp_path), "COLUMNS": "200", "OPENXPU_TUNING": pins}
+    text = command_line("tune", "--seconds", "0", **env)
+    assert "skinny_rows_bf16" in text
+    assert "onednn_from_nn" not in text  # pinned values are not measured
     path = next(tmp_path.glob("*.tuning"))
-    assert str(path) in run.stdout.replace("\n", "")
+    assert str(path) in text.replace("\n", "")
     kept = [line.partition("=")[::2] for line in path.read_text().splitlines()[1:]]
-    rows = (re.split(r"\s*│\s*", line.strip("│ ")) for line in run.stdout.splitlines())
+    rows = (re.split(r"\s*│\s*", line.strip("│ ")) for line in text.splitlines())
     moved = {row[0]: row[2] for row in rows if row[0].startswith("skinny_rows") and row[1] != row[2]}
     assert dict(kept) == moved  # values that did not change are not saved
 
@@ -359,9 +351,7 @@ def test_rates_are_measured_and_kept(tmp_path: Path) -> None:
     cache = {"OPENXPU_CACHE_DIR": str(tmp_path), **FMA}
     measured = printed(MEASURE, **cache)
     assert printed(SHOW_RATES, **cache) == measured
-    command = [sys.executable, "-m", "openxpu.cli", "info", "--tuning"]
-    environment = os.environ | {"COLUMNS": "250"} | cache
-    text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    text = command_line("info", "--tuning", COLUMNS="250", **cache)
     rows = [line for line in text.splitlines() if " fma_" in line]
     assert len(rows) >= 5
     assert all("table, measured" in row for row in rows)
@@ -447,8 +437,6 @@ def test_info_names_a_bad_line(tmp_path: Path) -> None:
     cache = {"OPENXPU_CACHE_DIR": str(tmp_path)}
     path = Path(printed(f"import torch; torch.xpu.init(){KEEP}", **cache))
     path.write_text(f"{hash_of(path.name, 'skinny_rows=9')}\nskinny_rows=9")
-    command = [sys.executable, "-m", "openxpu.cli", "info"]
-    environment = os.environ | {"COLUMNS": "80"} | cache
-    text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    text = command_line("info", COLUMNS="80", **cache)
     assert f"{path}:2: skinny_rows is 9: must be 0 to 8 (rows)\n" in text
     assert printed(f"import torch; torch.xpu.init(){KEEP}print(table.problem())", **cache) == str(path)

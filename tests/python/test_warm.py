@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from openxpu import _warm
+from processes import run, run_python
 
 PROGRAM = """
 import json, sys, torch, openxpu
@@ -24,23 +24,15 @@ print(json.dumps({**openxpu.program_stats(), "sum": total}))
 
 def warm(*arguments: str, cache: Path, status: int = 0) -> str:
     """Run the command, check its exit status and return its output."""
-    run = subprocess.run(
-        [sys.executable, "-m", "openxpu.cli", "warm", *arguments],
-        env=os.environ
-        | {"COLUMNS": "200", "OPENXPU_CACHE_DIR": str(cache), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert run.returncode == status, run.stdout
-    return run.stdout
+    env = {"COLUMNS": "200", "OPENXPU_CACHE_DIR": str(cache), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    command = [sys.executable, "-m", "openxpu.cli", "warm", *arguments]
+    return run(command, env=env, status=status, together=True).stdout
 
 
 def run_program(cache: Path) -> dict[str, float]:
     """Use the device in a new process; return the number of programs it built and loaded."""
-    environment = os.environ | {"OPENXPU_CACHE_DIR": str(cache)}
-    run = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, stdout=subprocess.PIPE)
-    result: dict[str, float] = json.loads(run.stdout)
+    done = run_python(PROGRAM, env={"OPENXPU_CACHE_DIR": str(cache)})
+    result: dict[str, float] = json.loads(done.stdout)
     assert result["sum"] == 3 * 999 * 1000 / 2
     return result
 

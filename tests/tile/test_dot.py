@@ -11,6 +11,7 @@ import run
 import torch
 import triton
 import triton.language as tl
+from comparing import assert_close
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -143,7 +144,7 @@ def compare(
     if ends:
         wanted = (wanted + bias.double()).clamp(min=0)
     rounding = 0 if is_int else 2.0**-10 if dtype == torch.float32 else 2.0**-20
-    torch.testing.assert_close(c.double(), wanted, rtol=0, atol=largest * rounding)
+    assert_close(c, wanted, dtype=c.dtype, rtol=0, atol=largest * rounding, device=None)
     return built.kernel.program.source
 
 
@@ -306,5 +307,7 @@ def test_reductions_of_sums(random, BM, BN, BK, num_warps):
     assert torch.equal(where.long(), c.argmax(1))
     torch.testing.assert_close(columns.double(), (c * c).sum(0), **close)
     wanted = (c + c.max(1, keepdim=True).values) / c.sum(1, keepdim=True)
-    torch.testing.assert_close(ratios.double(), wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max()))
+    assert_close(
+        ratios, wanted, dtype=ratios.dtype, rtol=1e-3, atol=1e-3 * float(wanted.abs().max()), device=None
+    )
     torch.testing.assert_close(running.double(), c.cumsum(1), **close)

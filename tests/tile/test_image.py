@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import openxpu
 import pytest
 import torch
+from comparing import assert_close
 from openxpu import _bridge, _tile, cli
+from processes import Finished
+from processes import run as run_command
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
@@ -37,13 +39,13 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"),
         *(ROOT / "examples/c/image.c", library, f"-Wl,-rpath,{library.parent}", "-lm", "-o", program),
     ]
-    subprocess.run(command, check=True)
+    run_command(command)
     return program
 
 
-def run(program: Path, image: Path) -> subprocess.CompletedProcess[str]:
+def run(program: Path, image: Path) -> Finished:
     """Run the example on an image."""
-    return subprocess.run([program, image], capture_output=True, text=True)
+    return run_command([program, image], status=None)
 
 
 def test_example_with_an_image_of_the_command_line(example: Path, tmp_path: Path) -> None:
@@ -62,7 +64,7 @@ def test_example_with_the_image_in_tritons_cache(example: Path, tmp_path: Path) 
     x, y = torch.randn(5000, device="xpu"), torch.randn(5000, device="xpu")
     out = torch.empty_like(x)
     kernel = saxpy[(5,)](x, y, out, 0.5, 5000, BLOCK=1024)
-    torch.testing.assert_close(out.cpu(), 0.5 * x.cpu() + y.cpu())
+    assert_close(out, 0.5 * x.cpu() + y.cpu())
     image = tmp_path / "saxpy.image"
     image.write_bytes(kernel.asm["zebin"])
     done = run(example, image)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from comparing import assert_close
 from inner_run import passes
 
 triton = pytest.importorskip("triton")
@@ -73,7 +74,7 @@ def test_elements_move(n: int) -> None:
         assert torch.equal(x.cpu(), exact(r)), kernel.fn.__name__
     x, r = numbers(n)
     running_sums_backwards[(1,)](x, n)
-    torch.testing.assert_close(x.cpu(), r.cumsum(0).flip(0))
+    assert_close(x, r.cumsum(0).flip(0))
 
 
 @triton.jit
@@ -146,11 +147,11 @@ def test_with_reductions(n: int) -> None:
         x, r = numbers(m)
         out = torch.zeros(1, device="xpu")
         square_and_sum[(1,)](x, out, m, n)
-        torch.testing.assert_close(x.cpu(), r * r + 1)
-        torch.testing.assert_close(out.cpu(), (r * r + 1).sum()[None])
+        assert_close(x, r * r + 1)
+        assert_close(out, (r * r + 1).sum()[None])
     x, r = numbers(3, n - 1)
     softmax[(3,)](x, n - 1, n)
-    torch.testing.assert_close(x.cpu(), r.softmax(1))
+    assert_close(x, r.softmax(1))
 
 
 @triton.jit
@@ -229,7 +230,7 @@ def check_both(
     out = torch.zeros_like(x)
     kernel[(1,)](x, out, n)
     for got, wanted in ((x, exact(r)), (out, seen(r))):
-        torch.testing.assert_close(got.cpu(), wanted, msg=lambda m: f"{kernel.fn.__name__}: {m}")
+        assert_close(got, wanted, what=kernel.fn.__name__)
 
 
 @pytest.mark.parametrize("n", SIZES)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from comparing import assert_close
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
@@ -37,7 +38,7 @@ def integers(*shape: int, low: int = -100, high: int = 100, dtype: torch.dtype =
 def close(actual: torch.Tensor, expected: torch.Tensor, **tolerance: float) -> None:
     """Assert that a result on xpu equals the CPU's, to the dtype's accuracy."""
     assert actual.device.type == "xpu"
-    torch.testing.assert_close(actual.cpu(), expected.to(actual.dtype), **tolerance)
+    assert_close(actual, expected.to(actual.dtype), **tolerance)
 
 
 def product_tolerance(a: torch.Tensor, b: torch.Tensor) -> dict[str, float]:
