@@ -31,7 +31,7 @@ static inline size_t pair_of(size_t i, size_t j, size_t n) { return i * n - i * 
 #endif
 
 #define SIDE 16         /* work-items along each side of a group */
-#define TILE (2 * SIDE) /* rows of each matrix that a group takes */
+#define TILE (2 * SIDE) /* rows of each matrix per work-group */
 #define STRIDE (SIDE + 1)
 
 /* A work-group computes TILE × TILE distances, a work-item four of them; SIDE columns at a time are in local

@@ -9,7 +9,7 @@ struct fault {
     xpu_i32 which, state;
 };
 
-#define FAULT_TEXT (-2147483647 - 1) /* `which` of an assertion whose text `op` is itself */
+#define FAULT_TEXT (-2147483647 - 1) /* `which` of an assertion: `op` is its text */
 
 /* A member of the parameter structs of kernels that report faults. */
 struct fault_watch {

@@ -18,16 +18,16 @@ struct index_params {
     xpu_i64 index_stride[INDEX_MAX][INDEX_DIMS];
     xpu_i64 serial; /* number of elements of the serial dimensions */
     xpu_i32 wrap;
-    xpu_i32 block; /* scatter_blocks, scatter_ordered: elements of dimension 0 that a work-group takes */
-    /* scatter_keys, scatter_runs: `rows` rows of `serial` int64 each, offsets and places;
-     * scatter_find_destinations, scatter_ordered: int32, the places' ends, one more than places, and rows;
-     * `rows` chunks of the latter.
-     */
+    xpu_i32 block; /* scatter_blocks, scatter_ordered: elements of dimension 0 per work-group */
+    /* scatter_keys, scatter_runs: `rows` rows of `serial` int64 each, offsets and positions.
+     * scatter_find_destinations, scatter_ordered: int32, the ends of the destinations' segments (one more
+     * than destinations), and row numbers, which `rows` work-groups divide. */
     xpu_addr keys, order;
     xpu_i64 rows;
-    xpu_addr heads, tails; /* scatter_runs: [chunks][work-items of a chunk], what runs that are cut come to */
+    xpu_addr heads, tails; /* scatter_runs: [chunks][work-items of a chunk], partial results of runs that
+                              cross work-items */
     xpu_i64 items;         /* the latter */
-    xpu_addr crowded; /* int32, not 0 where some place has many elements; or 0, where that is not asked */
+    xpu_addr crowded;      /* int32, not 0 if a destination has many elements; 0 if not needed */
 };
 
 /* nonzero: `chunk` elements a work-item. */

@@ -26,7 +26,7 @@ typedef struct permutation_params {
 } permutation_params;
 
 typedef struct triangular_params {
-    xpu_addr a, x; /* element (0, 0) of a lower triangle of `rows`, and of what is solved for */
+    xpu_addr a, x; /* element (0, 0) of a lower triangle of `rows`, and of the unknowns */
     xpu_i64 a_batch_stride, a_row_stride, a_column_stride;
     xpu_i64 x_batch_stride, x_row_stride, x_column_stride;
     xpu_i64 columns, tiles;

@@ -5,7 +5,7 @@
 
 typedef struct resample_filter_params {
     xpu_addr from, to; /* SRC, DST */
-    xpu_addr totals;   /* backward: ACC [out], what the weights of each output position add up to */
+    xpu_addr totals;   /* backward: ACC [out], the sum of the weights of each output position */
     xpu_i64 outer, inner;
     xpu_i32 in, out;
     float scale, scale_rest; /* input positions per output position: scale + scale_rest */

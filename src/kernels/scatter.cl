@@ -177,7 +177,8 @@ __kernel void scatter_merge_copies(struct index_params p) {
         }                                                                                                    \
     } while (0)
 
-/* `n` elements on from both addresses; an index, for compilers to see that lanes lie side by side. */
+/* Combines the elements at index `n` from both addresses; passing an index shows the compiler that lanes are
+ * contiguous. */
 static inline void put(xpu_addr to, xpu_addr from, size_t n) {
     __global stored *place = XPU_PTR(stored, to);
     const computed v = LOAD(S, XPU_CPTR(source, from), n);
@@ -406,7 +407,8 @@ __kernel void scatter_keys(struct index_params p) {
     *key = found ? offset : NOWHERE;
 }
 
-/* Elements whose place is p.extent[0] · … wide: its number, of which the last index moves fastest. */
+/* For destinations numbered over p.extent[0] × … × p.extent[NI - 1], last index fastest: the work-item's
+ * element, its number, and the address of its counter. */
 #define PLACE_START                                                                                          \
     const long s = get_global_id(0);                                                                         \
     /* short ranges have surplus rows of work-items */                                                       \
@@ -423,7 +425,7 @@ __kernel void scatter_keys(struct index_params p) {
     }                                                                                                        \
     volatile __global int *count = XPU_PTR(int, p.heads) + (found ? place : places);
 
-#define MOST_RIVALS 32 /* elements that swap with a place: some retries each */
+#define MOST_RIVALS 32 /* elements per destination that compare and swap; some retries each */
 #define LEAVE_IF_EVEN                                                                                        \
     if (p.crowded && *XPU_CPTR(int, p.crowded) == 0) return;
 

@@ -42,7 +42,7 @@ __kernel void repeat(search_params p) {
     if (i < (ulong)p.length && ends[i] < (i ? ends[i - 1] : 0L)) fault_report(p.falls, FAULT_TEXT, 0, 0);
     if (i == 0 && ends[p.length - 1] != p.count) fault_report(p.differs, FAULT_TEXT, 0, 0);
     if (i >= (ulong)p.count) return;
-    /* ends that fall: a place that is there */
+    /* decreasing ends: clamp to a valid position */
     STORE(OUT, XPU_PTR(STORED(OUT), p.out), i,
           (COMPUTED(OUT))min(search_for(&p, (value_t)i, 0, true), (long)p.length - 1));
 }

@@ -47,7 +47,7 @@ xpu_dtype dtype_of_size(size_t size) {
     }
 }
 
-/* In the dtype's place, for those of class n. */
+/* Entry for a dtype without a class-n variant. */
 #define NO_FLOAT8(token) {NULL, NULL}
 #define FLOAT8_b NO_FLOAT8
 #define FLOAT8_i NO_FLOAT8

@@ -16,7 +16,7 @@ typedef struct dtype_row {
 
 extern const dtype_row dtype_table[XPU_DTYPE_COUNT];
 
-/* The dtype's token in kernels, "bf16"; and the dtype of a token, XPU_DTYPE_COUNT where there is none. */
+/* The dtype's name in kernels, such as "bf16"; and the dtype of a name, or XPU_DTYPE_COUNT. */
 #define dtype_token xpu_dtype_name
 xpu_dtype dtype_of_token(const char *token);
 
@@ -44,9 +44,9 @@ static inline bool dtype_is_ordered(xpu_dtype d) {
 }
 /* Computed in float, and rounded when it is stored? */
 static inline bool dtype_is_narrow(xpu_dtype d) { return dtype_is_floating(d) && dtype_table[d].bits < 32; }
-/* The unsigned integer of so many bytes, in which elements are moved; XPU_DTYPE_COUNT where there is none. */
+/* The unsigned integer with this number of bytes, for moving elements; or XPU_DTYPE_COUNT. */
 xpu_dtype dtype_of_size(size_t size);
-/* complex64 → float32, others themselves; and what holds a pair of them. */
+/* complex64 → float32, others unchanged; and the reverse. */
 static inline xpu_dtype dtype_real(xpu_dtype d) {
     return d == XPU_COMPLEX64 ? XPU_FLOAT32 : d == XPU_COMPLEX128 ? XPU_FLOAT64 : d;
 }

@@ -19,7 +19,7 @@
 
 enum { FORWARD, FINISH, GRADIENT, GRADIENT_FINISH, WEIGHTS };
 
-/* How a work-group lies over rows. */
+/* Shape of a work-group. */
 typedef struct shape {
     int features, rows, pack;
     bool shared; /* its rows share a bag */

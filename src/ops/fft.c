@@ -36,14 +36,14 @@ typedef struct place {
 /* A set of rows of one length, and the workspace for their transform. */
 typedef struct fft_job {
     xpu_stream *stream;
-    xpu_dtype dtype; /* fp32 or fp64: what is computed in */
+    xpu_dtype dtype; /* compute type, fp32 or fp64 */
     bool is_cpu;
     int most;       /* numbers that fit into local memory */
     int most_items; /* of a work-group */
     bool adjacent;  /* in the workspace, element k of all rows is contiguous */
     int64_t first, rows;
     row_walk walk;
-    int64_t n; /* of what lies in the workspace */
+    int64_t n; /* length in the workspace */
     xpu_addr work[2];
 } fft_job;
 

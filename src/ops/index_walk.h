@@ -17,7 +17,7 @@ typedef struct index_walk {
     bool row;                           /* one index for all of dimension 0 */
     bool copies_rows;                   /* CPU: a work-item copies rows; no dimension is serial */
     size_t element;                     /* bytes moved by a work-item */
-    size_t element_in; /* the input's, which differ where sums are wider than what they are of */
+    size_t element_in;                  /* of the input; differs if the accumulator is wider */
     xpu_dtype index_dtype;
     int indices;
 } index_walk;

@@ -5,7 +5,7 @@
 #include "kernels/multi_tensor.h"
 #include "ops/kernel.h"
 
-/* How the device likes it: goes into what the kernel is built for. */
+/* Device-dependent choices; part of the kernel key. */
 typedef struct multi_tensor_shape {
     bool in_params;   /* the table goes with the parameters */
     int local, steps; /* steps: of a group; 0: the launch tells kernels how many elements */

@@ -16,7 +16,7 @@ _Static_assert(NESTED_LEVELS == XPU_NESTED_MAX_LEVELS,
 typedef struct tiling {
     int element; /* bytes */
     int x, y;    /* the group's size */
-    int block;   /* elements of a segment that a group takes */
+    int block;   /* elements of a segment per work-group */
     int64_t down;
 } tiling;
 

@@ -7,7 +7,7 @@
 #include "row_group.h"
 #include "xpu/trace.h"
 
-#define LANES 64             /* of columns, and of what is done once a channel */
+#define LANES 64             /* for columns, and for work done once per channel */
 #define APPLY_ELEMENTS 16384 /* of a group */
 #define LEAST_POSITIONS 64   /* of a slice of columns */
 #define HOST_SETS 16         /* sets that keep a CPU busy */

@@ -258,7 +258,7 @@ static void add_input(text_buffer *t, const plan *p, int input) {
 
 static void add_output(text_buffer *t, const plan *p, int output, const char *formula, size_t length) {
     const xpu_operand *o = &p->iter->operand[output];
-    xpu_dtype result = p->compute; /* the dtype that the formula gives */
+    xpu_dtype result = p->compute; /* result type of the formula */
     const char *type = "T";
     char name[8];
     snprintf(name, sizeof name, "r%d", output);
@@ -507,8 +507,7 @@ bool pointwise_read(text_buffer *out, const char *written) {
     return true;
 }
 
-/* An operand's dtype of class p where others meet it: their numbers are not taken apart. COUNT if there is
- * none. */
+/* The dtype of a class-p operand that is converted as packed elements; XPU_DTYPE_COUNT if there is none. */
 static xpu_dtype converts_packed(const plan *p) {
     for (int i = 0; i < p->iter->outputs + p->iter->inputs; i++) {
         const char kind = i < p->iter->outputs ? p->arity->output[i] : p->arity->input[i - p->iter->outputs];

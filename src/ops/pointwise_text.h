@@ -7,10 +7,10 @@
 
 /* The most special formula for the dtype, or NULL; those of several outputs are separated by ';'. */
 const char *pointwise_formula(xpu_pointwise_op op, xpu_dtype compute);
-/* The operation of that name, in lower case; XPU_POINTWISE_COUNT where there is none. */
+/* The operation with this name, in lower case; XPU_POINTWISE_COUNT if there is none. */
 xpu_pointwise_op pointwise_named(const char *name);
-/* Writes the number whose 64-bit words are the expressions `low` and `high`, as scalar_bits gives them, in
- * the type that `dtype` is computed in. */
+/* Writes a number, in the type that `dtype` is computed in; its 64-bit words, as in scalar_bits, are the
+ * expressions `low` and `high`. */
 void pointwise_add_number(text_buffer *t, xpu_dtype dtype, const char *low, const char *high);
 /* Types and functions that `formula` needs: T, R, T2, K, and the files it calls into. */
 void pointwise_add_types(text_buffer *t, xpu_dtype compute, const char *formula);

@@ -13,20 +13,19 @@
 
 typedef struct accumulation {
     xpu_scatter_op op;
-    xpu_dtype dtype, source; /* of the places, and of what is combined with them */
+    xpu_dtype dtype, source; /* of the destinations, and of the values combined with them */
     bool atomic;
-    bool sorted; /* in any case: for sums that are rounded once */
-    bool any;    /* elements of a place may come in any order */
+    bool sorted; /* in any order mode: for sums that are rounded once */
+    bool any;    /* elements of a destination may be combined in any order */
 } accumulation;
 
-/* How a processor goes about it: work-items a block, 0 when it isn't cut into blocks; what is walked first.
- */
+/* How a CPU device divides the work: work-items per block, 0 without blocks; which dimension is innermost. */
 typedef struct blocks {
     int lanes;
-    bool serial_first, serial_flat; /* the latter: the former, over values and indices without gaps */
+    bool serial_first, serial_flat; /* flat: serial_first, and values and indices have no gaps */
 } blocks;
 
-#define ROW_LANES 16 /* that share a block of a row */
+#define ROW_LANES 16 /* work-items that share a block of a row */
 
 static int64_t others_of(const index_walk *walk) {
     int64_t others = 1;
@@ -34,9 +33,10 @@ static int64_t others_of(const index_walk *walk) {
     return others;
 }
 
-/* Of rows: twice as many as places, for the places are gone through, too; places enough for the processors,
- * and apart from each other, for several work-groups write them; no batches, which work-groups share by
- * themselves; and 32-bit numbers of both. */
+/* Rows are processed by destination if there are at least twice as many rows as destinations (all
+ * destinations are visited too), enough destinations for all compute units, which do not overlap (several
+ * work-groups write them), no batch dimensions (these are divided among work-groups anyway), and 32-bit
+ * counts. */
 static bool is_ordered(const index_walk *walk) {
     const struct index_params *p = &walk->params;
     return walk->indices == 1 && p->serial / 2 >= p->extent[0] && p->serial <= INT32_MAX &&
@@ -126,11 +126,11 @@ static xpu_status find_kernel(const index_walk *walk, const accumulation *a, var
 
 /* --- in order, on GPUs --- */
 
-/* Few work-items that walk far are slower than a sort, which takes 48 bytes an element. */
+/* If there are few work-items with many elements each, sorting is faster; it takes 48 bytes per element. */
 enum { SORT_MOST = 1 << 27, SHORTEST_CHUNK = 32, COUNTED_PLACES = 4, RUN_ITEMS = 1 << 16 };
 
-/* Rows of the serial dimensions' elements that are sorted by themselves: one, where all work-items go the
- * same way. */
+/* The number of rows of the serial dimensions that are sorted separately: one if all work-items use the same
+ * indices. */
 static int64_t key_rows(const index_walk *walk) {
     const struct index_params *p = &walk->params;
     int64_t rows = 1;
@@ -151,7 +151,7 @@ static bool is_sorted(const index_walk *walk, bool wanted) {
     return p->serial >= TUNED(false, SORTED_FROM) && items < TUNED(false, SORTED_BELOW);
 }
 
-/* Elements of the order that a work-item combines: few, but no more parts of the longest run than need be. */
+/* Elements of the sorted order per work-item: few, but the longest run is not divided more than necessary. */
 static int64_t chunk_of(const index_walk *walk) {
     const struct index_params *p = &walk->params;
     const int64_t wanted = p->serial * p->size[0] * others_of(walk) / RUN_ITEMS;
@@ -171,7 +171,8 @@ static xpu_range over(size_t x, size_t y, size_t z, const xpu_device_properties 
         .work = (uint64_t)x * y * z * 8};
 }
 
-/* Places to count the elements of, or 0: they must follow each other in memory as their numbers do. */
+/* The number of destinations for a counting sort, or 0: they must be contiguous in memory, in order of their
+ * numbers. */
 static int64_t counted_places(const index_walk *walk, const accumulation *a) {
     const struct index_params *p = &walk->params;
     int64_t places = 1, end = 1;
@@ -183,15 +184,15 @@ static int64_t counted_places(const index_walk *walk, const accumulation *a) {
     return a->any && key_rows(walk) == 1 && places <= COUNTED_PLACES * p->serial ? places : 0;
 }
 
-/* May places that few elements go to be updated by compare and swap? Elsewhere there is an instruction, or
- * none that swaps as many bytes. */
+/* May destinations with few elements be updated by compare and swap? Other types have an atomic instruction,
+ * or no compare and swap of that size. */
 static bool has_atomic(const xpu_device_properties *properties, xpu_dtype dtype, xpu_scatter_op op);
 static bool may_swap(const index_walk *walk, const accumulation *a) {
     return a->op != XPU_SCATTER_SET && !dtype_is_complex(a->dtype) && xpu_dtype_size(a->dtype) >= 4 &&
            has_atomic(walk->properties, a->dtype, a->op);
 }
 
-/* Combines the elements where places have few of them each; `crowded` is known only to the device. */
+/* Combines the elements directly if all destinations have few of them; the device tests `crowded`. */
 static xpu_status combine_even(xpu_stream *stream, index_walk *walk, const accumulation *a) {
     struct index_params *p = &walk->params;
     xpu_kernel *kernel;
@@ -200,8 +201,8 @@ static xpu_status combine_even(xpu_stream *stream, index_walk *walk, const accum
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
-/* Keys in order and order by counting, one more number than places at `counts`, and whether one is crowded.
- */
+/* Counting sort: writes sorted keys and the order, uses places + 1 counts at `counts`, and determines whether
+ * a destination is crowded. */
 static xpu_status spread(xpu_stream *stream, index_walk *walk, const accumulation *a, int64_t places,
                          void *counts) {
     struct index_params *p = &walk->params;
@@ -271,9 +272,9 @@ static xpu_status combine_sorted(xpu_stream *stream, index_walk *walk, const acc
     return workspace_release(memory, status);
 }
 
-/* --- in order, place by place, on processors --- */
+/* --- in order, destination by destination, on CPUs --- */
 
-enum { WHOLE_COLUMNS = 1024 }; /* of a work-group, or more */
+enum { WHOLE_COLUMNS = 1024 }; /* columns of a work-group, at least */
 
 static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const accumulation *a, blocks plan) {
     struct index_params *p = &walk->params;
@@ -286,9 +287,8 @@ static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const ac
     p->keys = XPU_ADDR(memory);
     p->order = XPU_ADDR(memory + ends);
     const xpu_range one = {.dims = 1, .groups = {1}, .local = {1}, .work = 4 * (uint64_t)(ends + rows)};
-    /* Work-groups have rows of their own: whose columns they shared would pass lines of the cache back and
-     * forth.
-     */
+    /* Divide rows among work-groups rather than columns: groups that shared rows would compete for cache
+     * lines. */
     const int64_t cut = p->size[0] / WHOLE_COLUMNS;
     p->block = (int32_t)(cut < 2 ? p->size[0] : align_up(div_up(p->size[0], cut), plan.lanes));
     const int64_t parts = div_up(p->size[0], p->block);
@@ -328,8 +328,8 @@ static bool has_atomic(const xpu_device_properties *properties, xpu_dtype dtype,
     }
 }
 
-/* … by an instruction, or without contention: one that isn't a loop of tries? Extremes rarely change a place.
- */
+/* The same without contention or by one instruction, not a compare-and-swap loop? Minima and maxima rarely
+ * change a destination, so their loops rarely repeat. */
 static bool has_instruction(const xpu_device_properties *properties, xpu_dtype dtype, xpu_scatter_op op) {
     if (!has_atomic(properties, dtype, op) || op == XPU_SCATTER_MUL || op == XPU_SCATTER_SET) return false;
     if (xpu_dtype_size(dtype) < 4) return false;
@@ -343,29 +343,29 @@ static bool has_instruction(const xpu_device_properties *properties, xpu_dtype d
     }
 }
 
-/* --- copies of the places: wider numbers, several to add to at once --- */
+/* --- several accumulators per destination (copies): wider types, less contention --- */
 
-/* `atomic` or in order; of all elements that go to a place each copy has a share. */
+/* `atomic` or in order; the elements of a destination are divided among the copies. */
 typedef struct copying {
     xpu_dtype dtype;
     xpu_scatter_op op;
     int64_t copies;
-    bool atomic, any; /* the latter: their order within a copy is open */
+    bool atomic, any; /* any: their order within a copy does not matter */
 } copying;
 
 enum {
-    COPIED_FROM = 1 << 15, /* elements, for more than one copy */
-    MOST_COPIES = 4096,    /* of which each is a work-item's own */
-    ATOMIC_COPIES = 32,    /* neighbors in a warp add to different ones */
-    WALK_MOST = 4096,      /* elements a work-item */
-    CONTENDED = 16,        /* places so few that even the device's instructions wait for each other */
-    COPIED_PLACES = 4      /* an element: with more places it is faster to sort */
+    COPIED_FROM = 1 << 15, /* minimum number of elements for more than one copy */
+    MOST_COPIES = 4096,    /* if each copy belongs to one work-item */
+    ATOMIC_COPIES = 32,    /* adjacent work-items of a warp use different copies */
+    WALK_MOST = 4096,      /* maximum number of elements per work-item */
+    CONTENDED = 16,        /* with so few destinations even atomic instructions wait for each other */
+    COPIED_PLACES = 4      /* per element: with more destinations sorting is faster */
 };
 
-/* What an iteration adds up. */
+/* The sizes of a scatter's iteration. */
 typedef struct extent {
     int64_t elements, places, serial;
-    bool apart; /* no two places share memory, and they are few enough dimensions */
+    bool apart; /* destinations do not overlap, and have few enough dimensions */
 } extent;
 
 static extent measure(const xpu_iter *iter, const xpu_indexed *indexed) {
@@ -383,7 +383,7 @@ static extent measure(const xpu_iter *iter, const xpu_indexed *indexed) {
     for (int d = 0; d < dims; d++) e.places *= size[d];
     e.apart = dims <= INDEX_DIMS && iter->dims < XPU_MAX_DIMS;
     int64_t end =
-        (int64_t)xpu_dtype_size(iter->operand[0].dtype); /* of the places within the smaller strides */
+        (int64_t)xpu_dtype_size(iter->operand[0].dtype); /* of the destinations within the smaller strides */
     for (int left = dims; left > 0; left--) {
         int least = 0;
         for (int d = 1; d < left; d++)
@@ -401,7 +401,7 @@ static bool sums_round(xpu_dtype dtype, xpu_scatter_op op) {
     return dtype_is_narrow(dtype) && (op == XPU_SCATTER_ADD || op == XPU_SCATTER_MUL);
 }
 
-/* Gives a plan with copies, or 0 of them. */
+/* Returns a plan; its number of copies is 0 if copies are not worthwhile. */
 static copying plan_copies(const xpu_device_properties *properties, const extent *e, xpu_dtype dtype,
                            xpu_scatter_op op, xpu_scatter_order order) {
     copying plan = {.dtype = dtype, .op = op, .any = order == XPU_ORDER_ANY};
@@ -421,7 +421,7 @@ static copying plan_copies(const xpu_device_properties *properties, const extent
         return plan;
     }
     if (e->serial <= TUNED(false, SCATTER_WALK)) return plan;
-    if (xpu_dtype_size(dtype) < 4) { /* atomic operations are of 4 bytes or 8 */
+    if (xpu_dtype_size(dtype) < 4) { /* atomic operations have 4 or 8 bytes */
         plan.dtype = dtype_is_narrow(dtype) ? XPU_FLOAT32 : XPU_INT32;
         if (dtype == XPU_BOOL && op == XPU_SCATTER_ADD) plan.op = XPU_SCATTER_MAX;
         if (dtype == XPU_BOOL && op == XPU_SCATTER_MUL) plan.op = XPU_SCATTER_MIN;
@@ -470,9 +470,9 @@ static xpu_status run_merge_copies(xpu_stream *stream, const accumulation *a, co
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
-/* Cuts the longest serial dimension of `iter` among the copies, which are `by_copy` bytes apart: neighbors go
- * to different copies with `mixed`, else each copy has a piece. What is left over is in `rest`, if anything.
- */
+/* Divides the longest serial dimension of `iter` among the copies, which are `by_copy` bytes apart: with
+ * `mixed`, adjacent elements go to different copies, else each copy has a contiguous part. `rest` is the
+ * remainder. */
 static void cut(xpu_iter *iter, xpu_iter *rest, int64_t copies, int64_t by_copy, bool mixed) {
     int longest = -1;
     for (int d = 0; d < iter->dims; d++)
@@ -503,7 +503,7 @@ static xpu_status add_up(xpu_stream *stream, const char *name, const xpu_iter *i
     return index_run(stream, name, iter, indexed, !a->atomic, fault, combine, a);
 }
 
-/* Combines elements with copies of the places, and the places with all of them. */
+/* Combines elements into copies of the destinations, and these into the destinations. */
 static xpu_status combine_copies(xpu_stream *stream, const char *name, const xpu_iter *given,
                                  const xpu_indexed *given_indexed, const copying *plan, xpu_fault *fault) {
     const xpu_device_properties *properties;
@@ -590,8 +590,8 @@ static xpu_status accumulate(xpu_stream *stream, const char *name, const xpu_ite
     const copying plan = plan_copies(properties, &e, a.dtype, op, order);
     if (plan.copies > 0) return combine_copies(stream, name, iter, indexed, &plan, fault);
     a.sorted = order != XPU_ORDER_ATOMIC && e.serial > 1 && sums_round(a.dtype, op);
-    /* A host has few threads: the loop over one place's elements beats contended updates. Where work-items
-     * walk no farther than this, there is nothing that atomic updates save. */
+    /* A host has few threads: a loop over the elements of a destination is faster than contended updates.
+     * Atomic updates also gain nothing if work-items have no more than this number of elements. */
     a.atomic = order == XPU_ORDER_ATOMIC ||
                (order == XPU_ORDER_ANY && !a.sorted && has_instruction(properties, a.dtype, op) &&
                 !uses_cpu_policy(properties) && e.serial > TUNED(false, SCATTER_WALK));

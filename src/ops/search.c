@@ -7,7 +7,7 @@
 #include "xpu/fault.h"
 
 #define GROUP 256
-#define MEMBER XPU_DTYPE_COUNT /* in place of the dtype of places */
+#define MEMBER XPU_DTYPE_COUNT /* instead of the output dtype: a membership test */
 
 static xpu_status run(xpu_stream *stream, const char *name, xpu_dtype dtype, xpu_dtype out,
                       const search_params *p) {

@@ -90,7 +90,7 @@ static inline twice erfc_far_out(double x, double x_lo, int *exponent, double *p
 }
 
 static inline double erf_double(double x) {
-    const double u = fmin(fabs(x), 5.9375); /* from there on it rounds to 1 */
+    const double u = fmin(fabs(x), 5.9375); /* beyond, the result rounds to 1 */
     bool complement;
     const twice v = erf_about_node(u, 0.0, &complement);
     const double from = complement ? 1.0 : 0.0, sign = complement ? -1.0 : 1.0;
@@ -129,8 +129,8 @@ static inline double erf_inverse_change(double v, double y) {
     return fma(v * v, change, v);
 }
 
-/* y > 0 with erf(y) = t and erfc(y) = q, from an approximation with 22 bits up to 10 and 15 bits beyond.
- * Below 1/2, t counts; from there on, q. */
+/* Refines y > 0 such that erf(y) = t and erfc(y) = q; the given y has 22 correct bits up to 10 and 15 beyond.
+ * Uses t if it is below 1/2, else q. */
 static inline twice erf_inverse_double(double t, double q, double y) {
     double v;
     if (y < ERFC_FAR) {

@@ -38,8 +38,8 @@ static inline T sq_fake_quantize_learned(T x, T scale, T zero, int low, int high
 #ifdef R_IS_DOUBLE
     return (q - zero) * scale;
 #else
-    /* PyTorch does this in double and rounds once. The difference is `distance` and what was lost of it, the
-     * product `result` and what was lost of that. */
+    /* PyTorch computes this in double and rounds once. `lost` is the rounding error of `distance`, `rest`
+     * that of the product. */
     float distance = q - zero, part = distance - q, lost = (q - (distance - part)) + (-zero - part);
     float result = distance * scale, rest = fma(distance, scale, -result) + lost * scale;
     return isfinite(rest) ? result + rest : result;

@@ -265,8 +265,9 @@ static inline acc finished(const reduce_params *p, ulong o, acc a) {
 static inline acc finished(const reduce_params *p, ulong o, acc a) { return a; }
 #endif
 
-/* Sums that are rounded are taken by levels: BLOCK steps into an accumulator, WIDTH accumulators into a
- * level, WIDTH of its sums into the next one: the error grows with the steps that a number goes through. */
+/* Floating-point sums are accumulated in levels: BLOCK steps into an accumulator, WIDTH accumulators into the
+ * next level, WIDTH of its sums into the last one. The error grows with the number of additions on an
+ * element's path. */
 #if defined(KIND_one) && (defined(A_FLOAT) || defined(A_COMPLEX)) && !defined(NAN_APART)
 #define BLOCK 16
 #define WIDTH 16 /* a power of two */

@@ -149,7 +149,7 @@ static inline acc across(__local acc *shared, acc a, int width) {
     }
 
 #ifdef VECTOR_SIZE
-/* packs, of which an accumulator takes a quarter */
+/* vectors per block: each accumulator gets a quarter of the elements */
 #define STEPS_OF_PACKS (BLOCK * 4 / VECTOR_SIZE < 2 ? 2 : BLOCK * 4 / VECTOR_SIZE)
 /* VECTOR_SIZE neighboring elements, read at once. */
 typedef union {
