@@ -85,6 +85,9 @@ bench: build  ## measure against PyTorch's CPU device
 lint: setup  ## run the formatters, linters and checks
 	tools/lint.sh
 
+tidy: build  ## look for faults in C with clang-tidy (a minute)
+	$(BIN)/clang-tidy --quiet -p build $$(git ls-files 'src/*.c' ':!src/core/os_windows*')
+
 format: setup  ## format the code
 	tools/lint.sh --fix
 
@@ -105,4 +108,4 @@ wheel: $(VENV)/.packages  ## build a wheel into dist/
 clean:  ## remove build products
 	rm -rf build dist
 
-.PHONY: help docs setup package build run run-distributed check test test-all test-torch test-intel coverage bench lint format wheel clean
+.PHONY: help docs setup package build run run-distributed check test test-all test-torch test-intel coverage bench lint tidy format wheel clean

@@ -50,6 +50,7 @@ TEST = {
 FULL = {name: command.removeprefix(f"{PAIRS} ") for name, command in TEST.items()}
 LONG = {
     "docs": "make -s docs",
+    "tidy": "make -s tidy",
     "address-sanitizer": "tests/sanitize.sh address",
     "thread-sanitizer": "tests/sanitize.sh thread",
     "collective-races": "tests/sanitize.sh collectives",

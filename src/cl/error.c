@@ -11,8 +11,8 @@ const char *cl_error_name(cl_int error) {
     case name: return #name;
         CL_ERRORS(X)
 #undef X
+    default: return "an error unknown to OpenCL 3.0";
     }
-    return "an error unknown to OpenCL 3.0";
 }
 
 static xpu_status status_of(cl_int error) {
@@ -20,7 +20,7 @@ static xpu_status status_of(cl_int error) {
     case CL_MEM_OBJECT_ALLOCATION_FAILURE: return XPU_ERROR_OUT_OF_MEMORY;
     case CL_OUT_OF_HOST_MEMORY: return XPU_ERROR_OUT_OF_HOST_MEMORY;
     case CL_BUILD_PROGRAM_FAILURE: return XPU_ERROR_BUILD_FAILED;
-    case CL_DEVICE_NOT_AVAILABLE: return XPU_ERROR_DEVICE_LOST;
+    case CL_DEVICE_NOT_AVAILABLE:
     case CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST: return XPU_ERROR_DEVICE_LOST;
     default: return XPU_ERROR_DRIVER;
     }

@@ -79,7 +79,7 @@ const char *parse_string(parser *p, size_t *length) {
                 continue;
             }
             c++;
-            out[n++] = *c == 'n' ? '\n' : *c == 't' ? '\t' : *c;
+            out[n++] = (char)(*c == 'n' ? '\n' : *c == 't' ? '\t' : *c);
         } else {
             out[n++] = *c;
         }
