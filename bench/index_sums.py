@@ -143,7 +143,8 @@ def main() -> None:
     low = sorted(ratios.items(), key=lambda item: item[1])
     bar = 0.8 if arguments.beside == "cpu" else 0.5
     print(
-        f"{len(low)} cases, median {statistics.median(ratios.values()):.2f}, below {bar}: {sum(r < bar for _, r in low)}"
+        f"{len(low)} cases, median {statistics.median(ratios.values()):.2f}, below {bar}: "
+        f"{sum(r < bar for _, r in low)}"
     )
     for case, ratio in low[:20]:
         print(f"  {case:44} {ratio:.2f}")

@@ -88,8 +88,9 @@ REFERENCE = (2, 13)
 # their kernels here don't build: the wrapper checks.
 WITHOUT_ITERATOR = {"reduce"}
 
-# Files of registrations, which compile side by side: few, since each compiles PyTorch's templates anew. Operators
-# of the same C++ signature share these templates, so they are in one file; which one doesn't depend on the others.
+# Files of registrations, which compile side by side: few, since each compiles PyTorch's templates anew.
+# Operators of the same C++ signature share these templates, so they are in one file; which one doesn't depend
+# on the others.
 PARTS = 4
 
 Group: TypeAlias = "NativeFunction | NativeFunctionsGroup"
@@ -238,8 +239,9 @@ def signature(group: Group) -> str:
     return f"{arguments} -> {', '.join(str(result.type) for result in function.func.returns)}"
 
 
-# What a structured operator does once its meta function knows an output's shape: torchgen writes it anew into the
-# two methods of each of an operator's three classes, but it is the same for all operators, and so compiled once.
+# What a structured operator does once its meta function knows an output's shape: torchgen writes it anew into
+# the two methods of each of an operator's three classes, but it is the same for all operators, and so
+# compiled once.
 SETTERS = [
     (SchemaKind.functional, False),
     *((kind, proxy) for kind in (SchemaKind.inplace, SchemaKind.out) for proxy in (False, True)),
@@ -405,8 +407,8 @@ namespace at {{
             [text for group in groups for text in self.wrapper(index, target)(group)]
             for target in (Target.ANONYMOUS_DEFINITION, Target.REGISTRATION)
         )
-        # TORCH_FN makes a type of each function, and the dispatcher's templates are compiled for each of them; of
-        # a pointer they are for each signature.
+        # TORCH_FN makes a type of each function, and the dispatcher's templates are compiled for each of
+        # them; of a pointer they are for each signature.
         registered = [re.sub(r"\bTORCH_FN\((\w+)\)", r"&\1", text) for text in register]
         lines = [
             f"// Written by generate.py: wrappers and registrations for {index.dispatch_key}.",

@@ -1,14 +1,14 @@
-"""Check that files of a folder of src/ do not call each other in circles, other than those in tools/circles.txt.
+"""Check that files of a folder call each other in no circles other than those in tools/circles.txt.
 
-``tools/check_layers.py`` checks what files include. Files of one folder may include any header of it, so calls are
-looked up where they cannot hide: in the object files of a build folder. A circle is a strongly connected component
-of the graph whose edges are "uses a symbol that the other defines".
+``tools/check_layers.py`` checks what files include. Files of one folder may include any header of it, so
+calls are looked up where they cannot hide: in the object files of a build folder. A circle is a strongly
+connected component of the graph whose edges are "uses a symbol that the other defines".
 
-``tools/circles.txt`` lists the circles that exist, one a line: a folder, a colon, and the files. The list only shrinks:
-a new circle or a new member is an error, and so is a listed file that has left its circle.
+``tools/circles.txt`` lists the circles that exist, one a line: a folder, a colon, and the files. The list
+only shrinks: a new circle or a new member is an error, and so is a listed file that has left its circle.
 
-``check_circles.py [BUILD]`` prints what differs and exits with 1 if anything does. It says nothing of what is not
-built. With ``--shrink`` it removes from the list what is no longer part of a circle.
+``check_circles.py [BUILD]`` prints what differs and exits with 1 if anything does. It says nothing of what is
+not built. With ``--shrink`` it removes from the list what is no longer part of a circle.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def in_order(some: set[Circle]) -> list[Circle]:
 
 
 def sources(build: Path) -> dict[str, Path]:
-    """Return the object file of each source file that is built; objects of files that are gone are left out."""
+    """Return the object file of each source file that is built; stale objects are left out."""
     objects = {
         path.relative_to(build / OBJECTS).as_posix().removesuffix(".o"): path
         for path in (build / OBJECTS / "src").rglob("*.o")
@@ -51,7 +51,7 @@ def symbols(path: Path) -> tuple[set[str], set[str]]:
 
 
 def uses(objects: Mapping[str, Path]) -> dict[str, dict[str, set[str]]]:
-    """Return, for each file, the files of its folder that it uses, each with the symbols that it uses of it."""
+    """Return the files of its folder that each file uses, with the symbols that it uses of each."""
     both = {name: symbols(path) for name, path in objects.items()}
     home: dict[tuple[Path, str], str] = {}
     for name, (defined, _) in both.items():

@@ -206,7 +206,8 @@ def picture(found: set[tuple[str, str]]) -> str:
         fill = "#eee" if outside or part == "examples/c" else "#e3edf7"
         at = f'x="{middle(part):g}" text-anchor="middle"'
         out.append(
-            f'<rect x="{left}" y="{top}" width="{wide}" height="{HEIGHT}" rx="6" fill="{fill}" stroke="#456"/>'
+            f'<rect x="{left}" y="{top}" width="{wide}" height="{HEIGHT}" rx="6" fill="{fill}" '
+            f'stroke="#456"/>'
         )
         out.append(f'<text {at} y="{top + 24}" font-size="15" font-weight="bold" fill="#123">{part}</text>')
         out.append(f'<text {at} y="{top + 44}" font-size="10.5" fill="#345">{text}</text>')

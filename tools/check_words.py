@@ -1,9 +1,9 @@
 """Retired words do not come back: names the place of each one and what to write instead.
 
-``tools/retired_words.txt`` has two columns, separated by a tab: what is retired, and its replacement. A plain identifier
-is compared with whole identifiers. Anything else is a regular expression for text, without regard to case. Both are
-searched for in the text and the names of all tracked files. Ordinary words that also have an ordinary sense (number,
-piece, place) are listed only as parts of identifiers or phrases.
+``tools/retired_words.txt`` has two columns, separated by a tab: what is retired, and its replacement. A plain
+identifier is compared with whole identifiers. Anything else is a regular expression for text, without regard
+to case. Both are searched for in the text and the names of all tracked files. Ordinary words that also have
+an ordinary sense (number, piece, place) are listed only as parts of identifiers or phrases.
 """
 
 from __future__ import annotations

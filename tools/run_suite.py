@@ -640,7 +640,7 @@ OF_CUDA = (
 
 
 def asks_for_cuda(result: dict[str, Any]) -> str | None:
-    """Return the CUDA-only feature that a failing test requires, judging by the failed statement and error."""
+    """Return the CUDA-only feature that a failing test requires, by the failed statement and error."""
     text = "\n".join(re.findall(r"^[>E] .*", result["text"], re.MULTILINE))
     return next((what for pattern, what in OF_CUDA if re.search(pattern, text)), None)
 

@@ -2,8 +2,8 @@
 
     tools/site.py FOLDER
 
-writes into FOLDER the documents of the repository, the reference of libxpu's C headers (the comments there are
-the documentation), of the command line and of Python's side, the latter from what is installed.
+writes into FOLDER the documents of the repository, the reference of libxpu's C headers (the comments there
+are the documentation), of the command line and of Python's side, the latter from what is installed.
 """
 
 from __future__ import annotations
@@ -228,7 +228,8 @@ def python_page() -> str:
             out += [f"::::{{py:function}} {called}", "", described(thing), "", "::::", ""]
     out += [f"## torch.xpu, of PyTorch {torch.__version__.split('+')[0]}", ""]
     out += [
-        "The functions and classes are PyTorch's own, and its documentation explains them; below each of them lies",
+        "The functions and classes are PyTorch's own, and its documentation explains them; below each of "
+        "them lies",
         "libxpu. What a program sees of openxpu beyond that:",
         "",
     ]
@@ -250,7 +251,8 @@ def python_page() -> str:
             out += [f":::::{{py:{kind}}} {called}", "", described(plain), "", ":::::", ""]
         out += ["::::::", ""]
     out += [
-        "`torch.xpu.get_device_properties` gives the fields of libxpu's table of properties (`xpu/device.h`) under",
+        "`torch.xpu.get_device_properties` gives the fields of libxpu's table of properties "
+        "(`xpu/device.h`) under",
         "their names, and those that PyTorch itself asks for.",
         "",
         "All names:",

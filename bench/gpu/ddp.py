@@ -167,7 +167,8 @@ def main() -> int:
     right = record["difference"] <= ROUNDING
     most = min(1.0, (record["alone"] - record["forward"]) / record["communication"])
     print(
-        f"  hidden {hidden:.2f} (bar {BAR}) of at most {most:.2f}, as long as backward takes; gradients apart by {record['difference']:.1e}{'' if right else ': WRONG'}"
+        f"  hidden {hidden:.2f} (bar {BAR}) of at most {most:.2f}, as long as backward takes; gradients "
+        f"apart by {record['difference']:.1e}{'' if right else ': WRONG'}"
     )
     return 0 if hidden >= BAR and right else 1
 

@@ -111,7 +111,8 @@ def memory(device: str) -> None:
     wrong = sum(int(block[-1]) != i % 256 for i, block in enumerate(blocks))
     print(
         f"{device}: 1 MiB {small_time * 1e6:.0f} µs, 1 GiB {large_time * 1e3:.2f} ms, {len(blocks)} GiB of "
-        f"{total >> 30} got, {wrong} wrong, {(resident() - before) >> 20} MiB of host memory; {text.splitlines()[0]}"
+        f"{total >> 30} got, {wrong} wrong, {(resident() - before) >> 20} MiB of host memory; "
+        f"{text.splitlines()[0]}"
     )
     del small, blocks
     module.empty_cache()

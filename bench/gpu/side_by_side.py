@@ -59,7 +59,8 @@ def compare(
         cuda.append(seconds(theirs, "cuda", calls))
     ratio = min(cuda) / min(xpu)
     print(
-        f"{name:40} xpu {min(xpu) * 1e6:10.1f} µs  cuda {min(cuda) * 1e6:10.1f} µs  ratio {ratio:.2f}  bar {bar}",
+        f"{name:40} xpu {min(xpu) * 1e6:10.1f} µs  cuda {min(cuda) * 1e6:10.1f} µs  ratio {ratio:.2f}  bar "
+        f"{bar}",
         flush=True,
     )
     return {"name": name, "xpu": min(xpu), "cuda": min(cuda), "ratio": ratio, "bar": bar}

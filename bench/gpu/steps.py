@@ -214,7 +214,8 @@ def main() -> int:
         apart = abs(both["cuda"]["loss"] - both["xpu"]["loss"]) > 0.02 * max(both["cuda"]["loss"], 1)
         failed += apart or ratio < BAR
         print(
-            f"{case:45} xpu {both['xpu']['seconds'] * 1e3:8.2f} ms  cuda {both['cuda']['seconds'] * 1e3:8.2f} ms  "
+            f"{case:45} xpu {both['xpu']['seconds'] * 1e3:8.2f} ms  cuda "
+            f"{both['cuda']['seconds'] * 1e3:8.2f} ms  "
             f"ratio {ratio:.2f}  bar {BAR}{'  LOSSES DIFFER' if apart else ''}"
         )
     if arguments.json:

@@ -155,7 +155,8 @@ def launches() -> None:
             wait()
             times[device] = best
         print(
-            f"launch, {count:2} arguments     xpu {times['xpu'] * 1e6:8.1f} µs  cuda {times['cuda'] * 1e6:8.1f} µs",
+            f"launch, {count:2} arguments     xpu {times['xpu'] * 1e6:8.1f} µs  cuda "
+            f"{times['cuda'] * 1e6:8.1f} µs",
             flush=True,
         )
 
@@ -202,8 +203,15 @@ def products() -> None:
                     continue
                 torch.testing.assert_close(out.float().cpu(), wanted, rtol=2e-2, atol=2e-2 * size**0.5)
         for tile in TILES:
-            print(f"product {size:5} {str(dtype)[6:]:8} {tile!s:18} TFLOP/s: xpu {best['xpu', tile]:6.1f}  cuda {best['cuda', tile]:6.1f}")  # fmt: skip
-        print(f"product {size:5} {str(dtype)[6:]:8} eager              TFLOP/s: xpu {eager['xpu']:6.1f}  cuda {eager['cuda']:6.1f}", flush=True)  # fmt: skip
+            print(
+                f"product {size:5} {str(dtype)[6:]:8} {tile!s:18} TFLOP/s: "
+                f"xpu {best['xpu', tile]:6.1f}  cuda {best['cuda', tile]:6.1f}"
+            )
+        print(
+            f"product {size:5} {str(dtype)[6:]:8} eager              "
+            f"TFLOP/s: xpu {eager['xpu']:6.1f}  cuda {eager['cuda']:6.1f}",
+            flush=True,
+        )
 
 
 def attention() -> None:
@@ -229,7 +237,11 @@ def attention() -> None:
 
         torch.testing.assert_close(flex().float().cpu(), fused().float().cpu(), rtol=2e-2, atol=2e-2)
         speeds = (tera(flex, "xpu", operations), tera(fused, "xpu", operations))
-        print(f"attention {length:5} x {depth:3} {options} TFLOP/s: flex {speeds[0]:6.1f}  fused {speeds[1]:6.1f}", flush=True)  # fmt: skip
+        print(
+            f"attention {length:5} x {depth:3} {options} TFLOP/s: flex "
+            f"{speeds[0]:6.1f}  fused {speeds[1]:6.1f}",
+            flush=True,
+        )
 
 
 def main() -> int:
@@ -252,7 +264,8 @@ def main() -> int:
         xpu, cuda = seconds(ours, "xpu"), seconds(theirs, "cuda")
         reached &= cuda / xpu >= 0.9
         print(
-            f"{kernel.__name__:12} {str(dtype)[6:]:8} {block:6} xpu {xpu * 1e6:8.1f} µs  cuda {cuda * 1e6:8.1f} µs  ratio {cuda / xpu:.2f}",
+            f"{kernel.__name__:12} {str(dtype)[6:]:8} {block:6} xpu {xpu * 1e6:8.1f} µs  cuda "
+            f"{cuda * 1e6:8.1f} µs  ratio {cuda / xpu:.2f}",
             flush=True,
         )
     return 0 if reached else 1

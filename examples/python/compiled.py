@@ -1,8 +1,8 @@
 """The main job's models through torch.compile: on `xpu` beside eager, and beside Inductor's C++ on the CPU.
 
-One table: milliseconds a call, seconds of the first call (which compiles), the largest difference from eager; and a
-chart of the milliseconds. The exit status is 1 when a result disagrees. Compiled kernels are kept in PyTorch's and
-openxpu's caches, so a second run compiles nothing.
+One table: milliseconds a call, seconds of the first call (which compiles), the largest difference from eager;
+and a chart of the milliseconds. The exit status is 1 when a result disagrees. Compiled kernels are kept in
+PyTorch's and openxpu's caches, so a second run compiles nothing.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def add_row(
     difference: float,
     good: bool,
 ) -> None:
-    """Adds a model: its times compiled, eager and in C++, the two seconds to compile, the difference from eager."""
+    """Adds a model: times compiled, eager and in C++, seconds to compile both, the difference from eager."""
     table.add_row(
         name,
         *(f"{time:.{2 if time < 1000 else 1}f}" for time in milliseconds),

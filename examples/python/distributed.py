@@ -1,10 +1,10 @@
-"""Several processes train one vision transformer: each has all weights (DDP), or a part of them (fully_shard).
+"""Several processes train one vision transformer: each has all weights (DDP) or a part (fully_shard).
 
-Start it with ``torchrun --nproc-per-node 2 examples/python/distributed.py``, or ``make run-distributed``. Each way
-trains on the same batches as one process alone, split among the processes; the losses of all steps have to be that
-process's up to rounding. A table says how long the first step took (it builds or loads kernels) and each one after
-it, and what went through the machine's network: processes
-of one machine give each other large tensors through memory, but with ``OPENXPU_SHARED_MEMORY=0``.
+Start it with ``torchrun --nproc-per-node 2 examples/python/distributed.py``, or ``make run-distributed``.
+Each way trains on the same batches as one process alone, split among the processes; the losses of all steps
+have to be that process's up to rounding. A table says how long the first step took (it builds or loads
+kernels) and each one after it, and what went through the machine's network: processes of one machine give
+each other large tensors through memory, but with ``OPENXPU_SHARED_MEMORY=0``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def sent() -> int:
 def train(
     net: nn.Module, images: Tensor, labels: Tensor, is_split: bool, progress: Progress, title: str
 ) -> tuple[list[float], float, float, float]:
-    """The loss of each step, over all images; seconds of the first step; seconds and bytes of each later one."""
+    """Each step's loss over all images; seconds of the first step; seconds and bytes of each later one."""
     rank, processes = dist.get_rank(), dist.get_world_size()
     # The large eps keeps gradients that are nothing but rounding from being scaled up.
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3, eps=1e-4)

@@ -1,8 +1,9 @@
-"""A text model from a folder, with quantized weights: `generate.py --model FOLDER --weights int4 "Once upon"`.
+"""A text model from a folder, quantized: `generate.py --model FOLDER --weights int4 "Once upon"`.
 
-The folder is one that `transformers` saves (`config.json`, `*.safetensors`, `tokenizer.json`). Weights stay on the
-host until their layer is quantized, by torchao, so that the device never holds more than one layer in full. A
-step of the answer is compiled and reads keys and values from a cache of fixed size; words are shown as they come.
+The folder is one that `transformers` saves (`config.json`, `*.safetensors`, `tokenizer.json`). Weights stay
+on the host until their layer is quantized, by torchao, so that the device never holds more than one layer in
+full. A step of the answer is compiled and reads keys and values from a cache of fixed size; words are shown
+as they come.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Times:
 
 @torch.no_grad()
 def answer(model: Any, prompt: Tensor, count: int, compiled: bool, times: Times) -> Iterator[int]:
-    """Continue a prompt, (1, length) numbers of tokens on the device, by up to `count` of the likeliest tokens."""
+    """Continue a prompt, (1, length) token numbers on the device, by up to `count` likeliest tokens."""
     from transformers import StaticCache
 
     length = prompt.size(1)

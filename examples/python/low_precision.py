@@ -1,8 +1,8 @@
 """The search of the main job with quantized weights, by torchao: on `xpu` beside torchao on the CPU.
 
-One table: how large the weights are, how long the sentences take the first time (when kernels are built or loaded) and
-after that, how close their vectors are to those in fp32, and how many of the answers are the same. The exit status
-is 1 where they are too far away.
+One table: how large the weights are, how long the sentences take the first time (when kernels are built or
+loaded) and after that, how close their vectors are to those in fp32, and how many of the answers are the
+same. The exit status is 1 where they are too far away.
 """
 
 from __future__ import annotations

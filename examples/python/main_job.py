@@ -198,7 +198,8 @@ def train(
 ) -> tuple[float, float, float]:
     """Trains on the digits with AdamW.
 
-    Returns the accuracy on held-out digits (0 … 1), the seconds of the first epoch, and the median of the others'.
+    Returns the accuracy on held-out digits (0 … 1), the seconds of the first epoch, and the median of the
+    others'.
     """
     images, labels, held_images, held_labels = digits()
     generator = torch.Generator().manual_seed(1)
@@ -230,8 +231,8 @@ def train(
 def training(progress: Progress) -> Iterator[Row]:
     """Both models in both precisions, each beside the CPU.
 
-    The CPU's accuracy to compare with is that in fp32, for both precisions. Its bf16 is there for the time, and
-    one epoch long: on processors without AVX-512 it takes six times as long.
+    The CPU's accuracy to compare with is that in fp32, for both precisions. Its bf16 is there for the time,
+    and one epoch long: on processors without AVX-512 it takes six times as long.
     """
     torch.manual_seed(0)
     models = {
@@ -277,7 +278,8 @@ def generation(progress: Progress) -> Row:
 def closing_table(rows: list[Row]) -> Table:
     """The table that ends the job."""
     caption = (
-        "first: seconds of the first batch, epoch or tokens on xpu, for which kernels are built, or loaded from "
+        "first: seconds of the first batch, epoch or tokens on xpu, for which kernels are built, or loaded "
+        "from "
         "the cache; xpu, CPU: seconds of the job after that"
     )
     table = Table(title=f"openxpu on {torch.xpu.get_device_name()}", caption=caption, caption_justify="left")

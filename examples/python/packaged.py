@@ -1,8 +1,8 @@
 """The search of the main job from a C program: its model as a package, run without PyTorch or Python.
 
-Exports the sentence encoder with open sizes, builds ``examples/c/package.c``, and lets that compute the vectors of
-the sentences and questions. One table: what the package needs and how fast it is, beside PyTorch on the CPU. The
-exit status is 1 where the answers or vectors differ.
+Exports the sentence encoder with open sizes, builds ``examples/c/package.c``, and lets that compute the
+vectors of the sentences and questions. One table: what the package needs and how fast it is, beside PyTorch
+on the CPU. The exit status is 1 where the answers or vectors differ.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Leaves out what libraries log while the examples import them, and what no user of xpu can do anything about."""
+"""Hides what libraries log while the examples import them, and what no user of xpu can change."""
 
 from __future__ import annotations
 

@@ -113,7 +113,8 @@ def run_for_xpu(trees: ModuleType, run: Callable[[ModuleType], None]) -> None:
     tree = ast.fix_missing_locations(names.visit(ast.parse(source)))
     if names.unknown:
         _log.warning(
-            "compiled functions run without graphs on xpu, because openxpu lacks functions that PyTorch %s uses: %s",
+            "compiled functions run without graphs on xpu, because openxpu lacks functions that PyTorch %s "
+            "uses: %s",
             torch.__version__,
             ", ".join(sorted(names.unknown)),
         )

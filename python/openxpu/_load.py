@@ -15,9 +15,10 @@ import torch.xpu
 # Parts of torch.xpu, in dependency order.
 _PARTS = ("streams", "graphs", "memory", "random")
 
-# torch.version.xpu. Programs compare it, as a number, with SYCL compiler releases (YYYYMMPP) for features: event
-# timing, free memory, device architecture. All of these exist here. By year and month, bitsandbytes and Hugging
-# Face's kernels also select SYCL binaries, and pass them a stream as their queue: hence a year without any.
+# torch.version.xpu. Programs compare it, as a number, with SYCL compiler releases (YYYYMMPP) for features:
+# event timing, free memory, device architecture. All of these exist here. By year and month, bitsandbytes and
+# Hugging Face's kernels also select SYCL binaries, and pass them a stream as their queue: hence a year
+# without any.
 _XPU_VERSION = "20990000"
 
 _CUDA_BUILD = (

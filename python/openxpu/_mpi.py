@@ -107,7 +107,8 @@ def _compiler() -> Compiler:
     launched = os.environ.get("OMPI_COMM_WORLD_SIZE")
     if launched and not best.version.startswith("Open MPI"):  # MPICH would abort the process
         raise RuntimeError(
-            f"{launched} processes were started by Open MPI's launcher, but {best.path} is for {best.version}: "
+            f"{launched} processes were started by Open MPI's launcher, but {best.path} is for "
+            f"{best.version}: "
             "set OPENXPU_MPICC to Open MPI's mpicc"
         )
     return best
@@ -175,7 +176,8 @@ def start(timeout: timedelta) -> World:
     launched = os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE") or "1"
     if world.size == 1 and launched != "1":
         raise RuntimeError(
-            f"{launched} processes were started, but {world.library} sees only one: the launcher (mpirun, mpiexec) "
+            f"{launched} processes were started, but {world.library} sees only one: the launcher (mpirun, "
+            f"mpiexec) "
             "belongs to another MPI. Set OPENXPU_MPICC to the mpicc of the launcher's MPI"
         )
     return world

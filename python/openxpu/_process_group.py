@@ -72,7 +72,8 @@ def _meet(transport: Any, rank: int, size: int) -> None:
         transport.barrier().wait()
     except RuntimeError as error:
         raise DistNetworkError(
-            f"xccl: rank {rank} of {size} connected, but another rank exited or failed before all ranks had connected: {error}"
+            f"xccl: rank {rank} of {size} connected, but another rank exited or failed before all ranks "
+            f"had connected: {error}"
         ) from error
 
 

@@ -16,7 +16,10 @@ import numpy as np
 from openxpu import _tile
 
 MAX_DIMS = 16
-NAMES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64 complex64 complex128"
+NAMES = (
+    "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 "
+    "float16 bfloat16 float32 float64 complex64 complex128"
+)
 
 
 class Tensor(ctypes.Structure):
@@ -173,7 +176,8 @@ def main(options: argparse.Namespace) -> int:
                 times.append(time.perf_counter() - begin)
             times.sort()
             print(
-                f"{len(times)} runs: best {times[0] * 1e3:.3f} ms, median {times[len(times) // 2] * 1e3:.3f} ms"
+                f"{len(times)} runs: best {times[0] * 1e3:.3f} ms, median "
+                f"{times[len(times) // 2] * 1e3:.3f} ms"
             )
         print(", ".join(f"{name} {size}" for name, size in package.memory().items()), "bytes")
         for i, result in enumerate(prepared[2]):

@@ -1,4 +1,4 @@
-"""The ``openxpu`` command: ``info``, ``doctor``, ``run``, ``warm``, ``tune``, ``compile``, ``export``, ``run-package``."""
+"""The ``openxpu`` command: info, doctor, run, warm, tune, compile, export, run-package."""
 
 from __future__ import annotations
 
@@ -354,7 +354,8 @@ def tune(options: argparse.Namespace) -> int:
     ]
     if not asked and not rated:
         console.print(
-            f"All parameters that can be measured on xpu:{options.device} are pinned; there is nothing to tune."
+            f"All parameters that can be measured on xpu:{options.device} are pinned; there is nothing to "
+            f"tune."
         )
         return 0
     points = sum(len(question.points) for question in asked)
@@ -425,8 +426,8 @@ def compile_ttir(options: argparse.Namespace) -> int:
 def _load_exported(file: str) -> torch.export.ExportedProgram:
     """Load what torch.export.save wrote.
 
-    PyTorch logs why a file can't be read, with a traceback, then tries its older format and raises an error about
-    that. Here the first reason is the error's text, and isn't logged.
+    PyTorch logs why a file can't be read, with a traceback, then tries its older format and raises an error
+    about that. Here the first reason is the error's text, and isn't logged.
     """
     import logging
     import zipfile

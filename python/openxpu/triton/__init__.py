@@ -36,6 +36,6 @@ class _Finder(MetaPathFinder):
 
 sys.meta_path.append(_Finder())  # asked last
 
-# Triton imports these modules while it is being imported, and needs them complete. If a program imports one of
-# them first, Triton must be imported before it.
+# Triton imports these modules while it is being imported, and needs them complete. If a program imports one
+# of them first, Triton must be imported before it.
 import triton  # noqa: E402, F401

@@ -1,6 +1,7 @@
-"""``libdevice``: the functions of Triton's CUDA module, by whose names libxpu's compiler knows them, also for halves.
+"""``libdevice``: the functions of Triton's CUDA module, under the names that libxpu's compiler knows.
 
-Intel's functions take float16, CUDA's don't: here they are computed in float32 and rounded, bfloat16 likewise.
+Intel's functions take float16, CUDA's don't: here they are computed in float32 and rounded, bfloat16
+likewise.
 """
 
 from __future__ import annotations
