@@ -51,8 +51,8 @@ struct Passing {
 
 // Options of a process group: c10d's; the timeout also applies to the transport.
 struct CollectiveOptions : c10d::Backend::Options {
-    explicit CollectiveOptions(bool is_high_priority_stream = false)
-        : Options("xccl"), is_high_priority_stream(is_high_priority_stream) {}
+    explicit CollectiveOptions(bool high_priority = false)
+        : Options("xccl"), is_high_priority_stream(high_priority) {}
 
     bool is_high_priority_stream; // accepted, but not used
 };
