@@ -5,8 +5,9 @@
  *                  by element
  *   scan_totals    only the total of a chunk; scan_carries then turns totals into exclusive prefixes
  * Options: IN, OUT, dtypes; A, type computed in; A_FLOAT, A_COMPLEX as they apply; INDEXED, with an index
- * output; DOUBLE_WORD, sums and products carry twice the precision (double_word.h); ROW_DIMS; LOCAL. The
- * functions scan_identity and scan_combine follow this file. */
+ * output; DOUBLE_WORD, sums and products carry twice the precision (double_word.h); LOG_SUM, real logarithms
+ * of sums (log_sum.h), with WIDE if A has twice the precision of the elements; ROW_DIMS; LOCAL. The functions
+ * scan_identity and scan_combine follow this file. */
 #include "scan.h"
 
 #ifdef A_FLOAT
@@ -28,16 +29,23 @@ typedef struct {
     A v;
     long i;
 } acc; /* i < 0: nothing yet */
-#elif defined(DOUBLE_WORD)
+#elif defined(LOG_SUM) || defined(DOUBLE_WORD)
 #include "double_word.h"
+#ifdef LOG_SUM
+#include "log_sum.h"
+typedef log_sum acc;
+#else
 typedef twice acc;
+#endif
 #else
 typedef A acc;
 #endif
 static inline acc scan_identity(void);
 static inline acc scan_combine(acc a, acc b); /* b comes after a */
 
-#ifdef DOUBLE_WORD
+#ifdef LOG_SUM
+#define ACC(v) make_log_sum(v, make_double_word((A)1, (A)0))
+#elif defined(DOUBLE_WORD)
 #define ACC(v) make_double_word(v, (A)(0))
 #define PLUS(a, b) double_word_add(a, b)
 #define TIMES(a, b) double_word_mul(a, b)
@@ -75,14 +83,8 @@ static inline A log_add_exp(A a, A b) {
     const A apart = low - high;
     return high + log1p_of(exp(apart.x) * (A)(cos(apart.y), sin(apart.y)));
 }
-#elif defined(A_FLOAT) && !defined(INDEXED)
-#define LOWEST (-INFINITY)
-static inline A log_add_exp(A a, A b) {
-    if (ISNAN(a) || ISNAN(b)) return a + b;
-    A low = fmin(a, b), high = fmax(a, b);
-    if (low == high && isinf(low)) return low; /* equal infinities: their difference would be NaN */
-    return high + log1p(exp(low - high));
-}
+#elif defined(LOG_SUM)
+#define LOWEST make_log_sum(-INFINITY, make_double_word((A)0, (A)0))
 #endif
 
 static inline acc element(const scan_params *p, __global const STORED(IN) *in, long k) {
@@ -100,7 +102,9 @@ static inline void put(const scan_params *p, __global STORED(OUT) *out, __global
     STORE(OUT, out, k * p->walk.along[1], a.v);
     index[k * p->walk.along[2]] = a.i;
 #else
-#ifdef DOUBLE_WORD
+#ifdef LOG_SUM
+    STORE(OUT, out, k * p->walk.along[1], log_sum_value(a));
+#elif defined(DOUBLE_WORD)
     STORE(OUT, out, k * p->walk.along[1], double_word_value(a));
 #else
     STORE(OUT, out, k * p->walk.along[1], a);
@@ -195,6 +199,7 @@ __attribute__((reqd_work_group_size(LOCAL, 1, 1))) __kernel void scan_totals(sca
     for (long tile = from; tile < to; tile += LOCAL * ITEMS) {
         long mine = tile + get_local_id(0) * ITEMS;
         acc sum = scan_identity(), all;
+#pragma unroll
         for (int k = 0; k < ITEMS; k++)
             if (mine + k < to) sum = scan_combine(sum, element(&p, in, mine + k));
         before(shared, sum, &all);

@@ -52,9 +52,12 @@ static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtyp
     spec_key_only(&spec, "entry", entry, 8);
     spec_dtype(&spec, "IN", in);
     spec_dtype(&spec, "OUT", out);
-    /* Sums, products and logsumexp use double-word arithmetic; on CPUs fp64. */
+    /* Sums, products and logsumexp use double-word arithmetic; fp64 on CPUs and, where a small difference of
+     * large logarithms is all that is left, on all devices that have it. */
     const bool real = dtype_class(out) == 'f', twice = real || dtype_class(out) == 'c';
-    const bool wide = real && !row->indexed && properties->type == XPU_DEVICE_CPU && properties->has_fp64;
+    const bool log_sum = op == XPU_SCAN_LOGSUMEXP && real;
+    const bool wide =
+        real && !row->indexed && (properties->type == XPU_DEVICE_CPU || log_sum) && properties->has_fp64;
     spec_option(&spec, "A=", dtype_computed(wide ? XPU_FLOAT64 : out));
     spec_int(&spec, "ROW_DIMS", row_dims, 8);
     spec_int(&spec, "LOCAL", local, 16);
@@ -62,6 +65,9 @@ static xpu_status find_kernel(int device, xpu_scan_op op, xpu_dtype in, xpu_dtyp
     spec_option_flag(&spec, "A_COMPLEX", dtype_class(out) == 'c');
     spec_option_flag(&spec, "INDEXED", row->indexed);
     spec_option_flag(&spec, "DOUBLE_WORD", (op == XPU_SCAN_SUM || op == XPU_SCAN_PROD) && twice && !wide);
+    spec_option_flag(&spec, "LOG_SUM", log_sum);
+    spec_option_flag(&spec, "WIDE", log_sum && wide && !dtype_needs_fp64(out));
+    spec_option_flag(&spec, "A_DOUBLE", log_sum && dtype_needs_fp64(out));
     *kernel = kernel_find(device, &spec);
     if (*kernel) return XPU_SUCCESS;
     char written[48], label[64];

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -81,6 +82,57 @@ def test_logcumsumexp(dtype: torch.dtype) -> None:
                 )
     x = torch.tensor([float("-inf"), float("-inf"), 1.0, float("inf"), 2.0])
     assert_close(x.to("xpu").logcumsumexp(0), x.logcumsumexp(0))
+
+
+def log_sums(x: torch.Tensor) -> np.ndarray:
+    """logcumsumexp of rows, in C's long double."""
+    rows = x.double().numpy().astype(np.longdouble)
+    greatest, out = np.maximum.accumulate(rows, 1), np.empty_like(rows)
+    total, before = np.zeros(len(rows), np.longdouble), greatest[:, 0]
+    for k in range(rows.shape[1]):
+        total = total * np.exp(before - greatest[:, k]) + np.exp(rows[:, k] - greatest[:, k])
+        before, out[:, k] = greatest[:, k], total
+    return greatest + np.log(out)
+
+
+@pytest.mark.skipif(not torch.xpu.get_device_properties().has_fp64, reason="needs fp64")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("count", [1, 2, 10, 700, 5000])
+def test_logcumsumexp_is_as_exact_as_the_cpus(dtype: torch.dtype, count: int) -> None:
+    """Next to zeros of the result, too, where the logarithm cancels the greatest element."""
+    torch.manual_seed(count)
+    x = torch.randn(max(1, 1000 // count), count, dtype=torch.float64)
+    families = [
+        x,
+        x.sort(1).values,
+        x.sort(1, descending=True).values,
+        x * 30,
+        x - math.log(count) - 0.5,
+        torch.full_like(x, 0.3) - math.log(count / 2),
+    ]
+    for case in families:
+        rows = case.to(dtype)
+        exact = log_sums(rows)
+        unit = np.ldexp(torch.finfo(dtype).eps / 2, np.frexp(exact.astype(float))[1])
+
+        def error(actual: torch.Tensor, exact: np.ndarray = exact, unit: np.ndarray = unit) -> float:
+            return float((np.abs(actual.double().numpy() - exact) / unit).max())
+
+        by_columns = rows.t().contiguous().to("xpu").logcumsumexp(0).t().cpu()
+        allowed = max(error(rows.logcumsumexp(1)), 0.51)
+        assert error(rows.to("xpu").logcumsumexp(1).cpu()) <= allowed
+        assert error(by_columns) <= allowed
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_logcumsumexp_of_extremes(dtype: torch.dtype) -> None:
+    inf, nan = float("inf"), float("nan")
+    extremes = (0.0, -0.0, 1.0, -5.0, inf, -inf, nan, 6e4, -6e4, 80.0)
+    rows = torch.tensor(list(itertools.product(extremes, repeat=3))).to(dtype)
+    for x in (rows, rows[:200].repeat(1, 40), rows.t()):
+        ours, expected = x.to("xpu").logcumsumexp(1).cpu(), x.logcumsumexp(1)
+        torch.testing.assert_close(ours, expected, equal_nan=True)
+        assert torch.equal(ours.signbit() & ~ours.isnan(), expected.signbit() & ~expected.isnan())
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
