@@ -65,7 +65,8 @@ SparseTensorImpl *impl_of(const Tensor &self) {
 IntArrayRef sparse_sizes(const Tensor &self) { return self.sizes().slice(0, self.sparse_dim()); }
 
 Tensor keys_of(const Tensor &self) {
-    return openxpu::keys_of(self._indices(), key_steps(sparse_sizes(self)));
+    const auto size = sparse_sizes(self);
+    return openxpu::keys_of(self._indices(), size, key_steps(size));
 }
 
 // A sparse tensor with the sizes and the dtype of `values`.
@@ -385,10 +386,11 @@ Tensor &bmm_out_sparse_xpu(const Tensor &self, const Tensor &mat2, Tensor &out) 
     const auto batch = self.size(0), rows = self.size(1), inner = self.size(2), columns = mat2.size(2);
     at::native::resize_output(out, {batch, rows, columns});
     const auto indices = self._indices();
-    const auto lines = segments_of(openxpu::keys_of(indices, {rows, 1, 0}), self.is_coalesced());
+    const auto lines =
+        segments_of(openxpu::keys_of(indices, self.sizes(), {rows, 1, 0}), self.is_coalesced());
     const auto result = out.is_contiguous() ? out : at::empty(out.sizes(), out.options());
     sparse_product(result.view({batch * rows, columns}), search_range(lines.keys, batch * rows + 1, false),
-                   lines.order, openxpu::keys_of(indices, {inner, 0, 1}), self._values(),
+                   lines.order, openxpu::keys_of(indices, self.sizes(), {inner, 0, 1}), self._values(),
                    mat2.reshape({batch * inner, columns}), {}, 0, 1);
     if (!result.is_same(out)) out.copy_(result);
     return out;
@@ -497,8 +499,8 @@ Tensor sparse_sum_backward_xpu(const Tensor &grad, const Tensor &self, IntArrayR
         const auto among = key_steps(sizes);
         DimVector steps(sparse_dim, 0);
         for (const auto i : c10::irange(kept.size())) steps[kept[i]] = among[i];
-        values = values_at(from, openxpu::keys_of(from._indices(), among),
-                           openxpu::keys_of(input._indices(), steps));
+        values = values_at(from, openxpu::keys_of(from._indices(), sizes, among),
+                           openxpu::keys_of(input._indices(), sparse_sizes(input), steps));
         values = values.reshape(with_ones).expand(shape).clone(at::MemoryFormat::Contiguous);
     }
     return make(input, input.sizes(), input._indices().clone(), values, true);
@@ -512,9 +514,10 @@ struct Groups {
     Tensor number;
 };
 Groups groups_along(const Tensor &self, int64_t dim) {
-    auto steps = key_steps(sparse_sizes(self));
+    const auto size = sparse_sizes(self);
+    auto steps = key_steps(size);
     steps[dim] = 0;
-    Groups groups{segments_of(openxpu::keys_of(self._indices(), steps)), {}};
+    Groups groups{segments_of(openxpu::keys_of(self._indices(), size, steps)), {}};
     const auto sorted = groups.segments.first.cumsum(0).sub_(1);
     groups.number = at::empty_like(sorted).index_copy_(0, groups.segments.order, sorted);
     return groups;

@@ -3,6 +3,7 @@
 // dimensions throw NotImplementedError.
 #include <ATen/ExpandUtils.h>
 #include <ATen/SparseCsrTensorImpl.h>
+#include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
@@ -11,6 +12,7 @@
 #include <ATen/ops/_sparse_csr_sum_native.h>
 #include <ATen/ops/_sparse_csr_tensor_unsafe.h>
 #include <ATen/ops/_sparse_sparse_matmul.h>
+#include <ATen/ops/_to_dense_native.h>
 #include <ATen/ops/_to_sparse_bsc_native.h>
 #include <ATen/ops/_to_sparse_bsr_native.h>
 #include <ATen/ops/_to_sparse_csc_native.h>
@@ -54,6 +56,15 @@ bool swaps_major_order(const Tensor &self, Layout to) {
     return true;
 }
 
+// PyTorch's own conversions trust indices, those to blocks on the host.
+void check_indices(const Tensor &self) {
+    const bool rows = by_rows(self.layout());
+    auto width = self.size(self.dim() - self.dense_dim() - (rows ? 1 : 2));
+    if (in_blocks(self.layout())) width /= std::max<int64_t>(1, sparse_csr::getBlockSize(self)[rows ? 1 : 0]);
+    check_compressed(rows ? self.crow_indices() : self.ccol_indices(),
+                     rows ? self.col_indices() : self.row_indices(), width);
+}
+
 Tensor coo_of(const Tensor &self) { return self.is_sparse() ? self : self.to_sparse(); }
 
 Tensor csr_of(const Tensor &self) {
@@ -88,21 +99,22 @@ Tensor reduce_csr(const Tensor &self, IntArrayRef dims, bool keepdim, ScalarType
     bool reduced[2] = {all, all};
     for (const auto dim : dims) reduced[maybe_wrap_dim(dim, 2)] = true;
     const auto indices = at::_convert_indices_from_csr_to_coo(self.crow_indices(), self.col_indices());
-    const auto columns = indices.select(0, 1);
+    const auto type_of_indices = indices.scalar_type();
     // As on the CPU, integer dtypes give int64, whatever `type` is.
     const auto computed = isIntegralType(type, /*includeBool=*/false) ? kLong : type;
     const auto elements = self.values().to(type).to(computed);
     const int64_t rows = reduced[0] ? 1 : self.size(0), width = reduced[1] ? 1 : self.size(1);
     // The key of an element is the row and column of its result.
-    const auto keys = (reduced[0] ? columns.mul(0) : indices.select(0, 0)).mul(width);
-    const auto segments = segments_of((reduced[1] ? keys : keys.add(columns)).to(kLong), reduced[1]);
+    const auto keys =
+        openxpu::keys_of(indices.to(kLong), self.sizes(), {reduced[0] ? 0 : width, reduced[1] ? 0 : 1});
+    const auto segments = segments_of(keys, reduced[1]);
     const auto found = segments.keys.index_select(0, segments.starts);
     const auto row = found.div(std::max<int64_t>(1, width), "floor"), column = found.sub(row.mul(width));
     const auto result = !(reduced[0] && reduced[1]) || found.numel() == 0
                             ? reduce_segments(segments, elements, reduction)
                             : (reduction == XPU_SPARSE_SUM ? elements.sum() : elements.prod()).view({1});
-    return at::_sparse_csr_tensor_unsafe(search_range(row, rows + 1, false, columns.scalar_type()),
-                                         column.to(columns.scalar_type()), result, {rows, width},
+    return at::_sparse_csr_tensor_unsafe(search_range(row, rows + 1, false, type_of_indices),
+                                         column.to(type_of_indices), result, {rows, width},
                                          self.options().dtype(computed));
 }
 
@@ -172,13 +184,18 @@ Tensor &sampled_addmm_out_csr_xpu(const Tensor &self, const Tensor &mat1, const 
     elements = beta.toComplexDouble() == 0.0 ? at::zeros_like(elements, MemoryFormat::Contiguous)
                                              : elements.mul(beta).contiguous();
     if (elements.numel() && k) {
-        auto indices = at::_convert_indices_from_csr_to_coo(crow, col).to(kLong);
-        auto of_batch = at::zeros_like(indices.select(0, 0));
-        for (size_t d = 0; d < batch.size(); d++) of_batch.mul_(batch[d]).add_(indices[d]);
-        const auto d = static_cast<int64_t>(batch.size());
+        const auto indices = at::_convert_indices_from_csr_to_coo(crow, col).to(kLong);
+        // Row and column of each element among those of all matrices of the batch.
+        auto size = DimVector(batch);
+        size.append({m, n});
+        auto of_rows = key_steps(DimVector(size.begin(), size.end() - 1)), of_columns = of_rows;
+        for (auto &step : of_columns) step = step / std::max<int64_t>(1, m) * n;
+        of_rows.push_back(0);
+        of_columns.back() = 0;
+        of_columns.push_back(1);
         elements.view({-1}).add_(products_of_rows(mat1.reshape({-1, k}), mat2.mT().reshape({-1, k}),
-                                                  of_batch.mul(m).add_(indices[d]),
-                                                  of_batch.mul(n).add_(indices[d + 1])),
+                                                  openxpu::keys_of(indices, size, of_rows),
+                                                  openxpu::keys_of(indices, size, of_columns)),
                                  alpha);
     }
     auto sizes = batch.vec();
@@ -206,20 +223,23 @@ Tensor compressed_to_csc_xpu(const Tensor &self, std::optional<int64_t> dense_di
 }
 
 Tensor compressed_to_bsr_xpu(const Tensor &self, IntArrayRef blocksize, std::optional<int64_t> dense_dim) {
-    return swaps_major_order(self, kSparseBsr) ? self.to_sparse().to_sparse_bsr(blocksize, dense_dim)
-                                               : sparse_compressed_to_sparse_bsr(self, blocksize, dense_dim);
+    if (swaps_major_order(self, kSparseBsr)) return self.to_sparse().to_sparse_bsr(blocksize, dense_dim);
+    check_indices(self);
+    return sparse_compressed_to_sparse_bsr(self, blocksize, dense_dim);
 }
 
 Tensor compressed_to_bsc_xpu(const Tensor &self, IntArrayRef blocksize, std::optional<int64_t> dense_dim) {
-    return swaps_major_order(self, kSparseBsc) ? self.to_sparse().to_sparse_bsc(blocksize, dense_dim)
-                                               : sparse_compressed_to_sparse_bsc(self, blocksize, dense_dim);
+    if (swaps_major_order(self, kSparseBsc)) return self.to_sparse().to_sparse_bsc(blocksize, dense_dim);
+    check_indices(self);
+    return sparse_compressed_to_sparse_bsc(self, blocksize, dense_dim);
 }
 
 Tensor compressed_to_sparse_xpu(const Tensor &self, std::optional<Layout> layout,
                                 OptionalIntArrayRef blocksize, std::optional<int64_t> dense_dim) {
     const auto to = layout.value_or(kSparse);
     const bool compressed = by_rows(to) || to == kSparseCsc || to == kSparseBsc;
-    if (!compressed || in_blocks(to) != blocksize.has_value() || !swaps_major_order(self, to))
+    check_indices(self);
+    if (!compressed || in_blocks(to) != blocksize.has_value())
         return sparse_compressed_to_sparse(self, layout, blocksize, dense_dim);
     switch (to) {
     case kSparseCsr: return compressed_to_csr_xpu(self, dense_dim);
@@ -227,6 +247,12 @@ Tensor compressed_to_sparse_xpu(const Tensor &self, std::optional<Layout> layout
     case kSparseBsr: return compressed_to_bsr_xpu(self, *blocksize, dense_dim);
     default: return compressed_to_bsc_xpu(self, *blocksize, dense_dim);
     }
+}
+
+Tensor compressed_to_dense_xpu(const Tensor &self, std::optional<ScalarType> dtype,
+                               std::optional<bool> masked_grad) {
+    check_indices(self);
+    return sparse_compressed_to_dense(self, dtype, masked_grad);
 }
 
 Tensor &addmm_out_sparse_csr_xpu(const Tensor &self, const Tensor &mat1, const Tensor &mat2,

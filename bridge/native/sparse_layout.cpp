@@ -30,6 +30,7 @@ TORCH_IMPL_FUNC(convert_indices_from_csr_to_coo_xpu)
     const auto starts = crow_indices.reshape({-1, crow_indices.size(-1)});
     const auto columns = col_indices.reshape({starts.size(0), -1});
     const auto batch = starts.size(0), count = columns.size(1), dims = out.size(0);
+    check_compressed(starts, columns);
     auto rows = out.select(0, transpose ? dims - 1 : dims - 2).view({batch, count});
     out.select(0, transpose ? dims - 2 : dims - 1).copy_(columns.reshape({-1}));
     // Element i is in the row before the first row that starts behind it.
@@ -75,7 +76,8 @@ Tensor checked_coo_tensor(const Tensor &indices, const Tensor &values, at::IntAr
         at::native::sparse_coo_tensor(indices, values, size, dtype, layout, device, pin_memory, std::nullopt);
     if (!is_coalesced) return result;
     if (*is_coalesced && checks_invariants() && result._nnz() > 1) {
-        const auto keys = keys_of(result._indices(), key_steps(result.sizes().slice(0, result.sparse_dim())));
+        const auto size = result.sizes().slice(0, result.sparse_dim());
+        const auto keys = keys_of(result._indices(), size, key_steps(size));
         TORCH_CHECK(keys.slice(0, 1).gt(keys.slice(0, 0, -1)).all().item<bool>(),
                     "cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor");
     }

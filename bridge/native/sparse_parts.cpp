@@ -29,11 +29,29 @@ void run_search(const Tensor &sorted, const void *keys, bool upper, const Tensor
 
 at::DimVector key_steps(at::IntArrayRef size) { return c10::contiguous_strides(size); }
 
-Tensor keys_of(const Tensor &indices, at::IntArrayRef steps) {
+Tensor keys_of(const Tensor &indices, at::IntArrayRef size, at::IntArrayRef steps) {
     auto keys = at::empty({indices.size(1)}, indices.options());
     const auto given = tensor_of(indices);
-    check(xpu_sparse_keys(current_stream(indices), &given, steps.data(), keys.mutable_data_ptr<int64_t>()));
+    check(xpu_sparse_keys(current_stream(indices), &given, size.data(), steps.data(),
+                          keys.mutable_data_ptr<int64_t>()));
     return keys;
+}
+
+void check_compressed(const Tensor &starts, const Tensor &columns, int64_t width) {
+    const auto given = starts.contiguous(), among = columns.contiguous();
+    const auto length = given.size(-1), batch = length ? given.numel() / length : 0;
+    TORCH_CHECK(given.scalar_type() == among.scalar_type() && batch * among.size(-1) == among.numel(),
+                "sparse tensor: compressed indices ", given.sizes(), " of dtype ", given.scalar_type(),
+                " don't fit plain indices ", among.sizes(), " of dtype ", among.scalar_type());
+    if (batch == 0) return;
+    const xpu_sparse_check_args args{.dtype = dtype_of(given),
+                                     .starts = given.const_data_ptr(),
+                                     .columns = width < 0 ? nullptr : among.const_data_ptr(),
+                                     .batch = batch,
+                                     .rows = length - 1,
+                                     .count = among.size(-1),
+                                     .width = width};
+    check(xpu_sparse_check(current_stream(given), &args));
 }
 
 Tensor search(const Tensor &sorted, const Tensor &keys, bool upper, at::ScalarType type) {
@@ -92,6 +110,11 @@ void sparse_product(const Tensor &out, const Tensor &starts, const Tensor &order
                     (!in.defined() || in.scalar_type() == out.scalar_type()),
                 "sparse matrix product: expected all tensors to have the same dtype, but got ",
                 values.scalar_type(), " times ", dense.scalar_type(), ", to ", out.scalar_type());
+    TORCH_CHECK(starts.numel() == out.size(0) + 1 && columns.numel() == values.numel() &&
+                    starts.scalar_type() == columns.scalar_type(),
+                "sparse matrix product: ", starts.numel(), " row starts of dtype ", starts.scalar_type(),
+                ", ", columns.numel(), " column indices of dtype ", columns.scalar_type(), " and ",
+                values.numel(), " values don't make a matrix of ", out.size(0), " rows");
     if (out.numel() == 0) return;
     auto right = dense.resolve_conj().resolve_neg();
     if (right.stride(1) != 1) right = right.contiguous();
@@ -109,6 +132,7 @@ void sparse_product(const Tensor &out, const Tensor &starts, const Tensor &order
         .positions = order.defined() ? order.const_data_ptr<int64_t>() : nullptr,
         .out = target.mutable_data_ptr(),
         .rows = out.size(0),
+        .count = columns.numel(),
         .width = out.size(1),
         .height = dense.size(0),
         .dense_stride = right.stride(0),

@@ -13,8 +13,11 @@ namespace openxpu {
 // Strides that flatten coordinates to keys in lexicographic order; `size` is that of the sparse
 // dimensions.
 at::DimVector key_steps(at::IntArrayRef size);
-// The key of each column of `indices` [sparse dimensions][nnz].
-at::Tensor keys_of(const at::Tensor &indices, at::IntArrayRef steps);
+// The key of each column of `indices` [sparse dimensions][nnz]; an index outside `size` is an error.
+at::Tensor keys_of(const at::Tensor &indices, at::IntArrayRef size, at::IntArrayRef steps);
+// Compressed indices `starts` [batch …][rows + 1] that don't rise from 0 to the number of elements of a
+// matrix are an error, and with a width >= 0 plain indices [batch …][elements] out of its range.
+void check_compressed(const at::Tensor &starts, const at::Tensor &columns, int64_t width = -1);
 
 // For each key, the number of elements of `sorted` that are less; with `upper`, less or equal. The result
 // has the dtype `type`.

@@ -1,7 +1,9 @@
 /* Sparse tensors; formulas in xpu/ops/sparse.h. Portable. One of:
  *   KEYS      sparse_keys: linear index of every coordinate; one work-item per key
- *   SEARCH    sparse_search: binary search; one work-item per key; I, O, dtypes of keys and positions (i32 or
- *             i64)
+ *   CHECK     sparse_check: reports row starts that don't rise from 0 to the number of elements, and columns
+ *             out of range; one work-item per start and column; I, their dtype
+ *   SEARCH    sparse_search: binary search; one work-item per key; I, O, dtypes of keys and positions (i32
+ *             or i64)
  *   REDUCE    sparse_reduce: one work-item per result; T, dtype, KIND_b|i|u|f|c,
  *             REDUCTION_SUM|MAXIMUM|PRODUCT
  *   PRODUCT   sparse_product: one work-item per result; T, dtype, COMPLEX_T, FLOAT_T, DOUBLE_T; I, dtype of
@@ -28,8 +30,27 @@ __kernel void sparse_keys(struct sparse_keys_params p) {
     if (i >= p.count) return;
     __global const long *indices = XPU_CPTR(long, p.indices) + i * p.column_stride;
     long key = 0;
-    for (int d = 0; d < p.dims; d++) key += indices[d * p.row_stride] * p.step[d];
+    for (int d = 0; d < p.dims; d++) {
+        const long index = indices[d * p.row_stride];
+        if ((ulong)index >= (ulong)p.size[d]) fault_report(p.watch, d, index, p.size[d]);
+        key += index * p.step[d];
+    }
     XPU_PTR(long, p.keys)[i] = key;
+}
+#endif
+
+#ifdef CHECK
+__kernel void sparse_check(struct sparse_check_params p) {
+    const long i = get_global_id(0);
+    if (p.columns && i < p.batch * p.count) {
+        const long column = XPU_CPTR(STORED(I), p.columns)[i];
+        if ((ulong)column >= (ulong)p.width) fault_report(p.bad_column, 0, column, p.width);
+    }
+    if (i >= p.batch * p.length) return;
+    const long row = i % p.length;
+    __global const STORED(I) *starts = XPU_CPTR(STORED(I), p.starts);
+    const bool rises = row ? starts[i] >= starts[i - 1] : starts[i] == 0;
+    if (!rises || (row == p.length - 1 && starts[i] != p.count)) fault_report(p.bad_starts, FAULT_TEXT, 0, 0);
 }
 #endif
 
@@ -92,11 +113,23 @@ __kernel void sparse_product(struct sparse_product_params p) {
                              *columns = XPU_CPTR(STORED(I), p.columns);
     __global const long *positions = XPU_CPTR(long, p.positions);
     acc_t sum = (acc_t)0;
-    const long end = starts[row + 1];
-    for (long k = starts[row]; k < end; k++) {
+    const long first = starts[row], last = starts[row + 1], end = min(last, (long)p.count);
+    long outside = 0;
+    bool columns_fit = true;
+    for (long k = max(first, 0L); k < end; k++) {
         const long e = positions ? positions[k] : k, from = columns[e];
-        if ((ulong)from >= (ulong)p.height) continue;
+        if ((ulong)from >= (ulong)p.height) {
+            outside = from;
+            columns_fit = false;
+            continue;
+        }
         sum = multiply_add(sum, FETCH(p.values, e), FETCH(p.dense, from * p.dense_stride + column));
+    }
+    if (column == 0) {
+        const bool starts_fit =
+            first <= last && (row > 0 || first == 0) && (row + 1 < p.rows || last == p.count);
+        if (!starts_fit) fault_report(p.bad_starts, FAULT_TEXT, 0, 0);
+        if (!columns_fit) fault_report(p.bad_column, 0, outside, p.height);
     }
     acc_t v = multiply(SCALAR(p.alpha), sum);
     const acc_t beta = SCALAR(p.beta);

@@ -6,15 +6,17 @@
 #include "ops/gemm/product.h"
 #include "ops/iter.h"
 #include "ops/kernel.h"
+#include "xpu/fault.h"
 
-typedef enum sparse_entry { ENTRY_KEYS, ENTRY_SEARCH, ENTRY_REDUCE, ENTRY_PRODUCT } sparse_entry;
+typedef enum sparse_entry { ENTRY_KEYS, ENTRY_SEARCH, ENTRY_REDUCE, ENTRY_PRODUCT, ENTRY_CHECK } sparse_entry;
 
 #define GROUP 64
 
-static const char *const names[] = {"sparse_keys", "sparse_search", "sparse_reduce", "sparse_product"};
+static const char *const names[] = {"sparse_keys", "sparse_search", "sparse_reduce", "sparse_product",
+                                    "sparse_check"};
 
 static void begin(kernel_spec *spec, sparse_entry entry) {
-    static const char *const builds[] = {"KEYS", "SEARCH", "REDUCE", "PRODUCT"};
+    static const char *const builds[] = {"KEYS", "SEARCH", "REDUCE", "PRODUCT", "CHECK"};
     spec_begin(spec, FAMILY_SPARSE);
     spec_enum(spec, "", builds, entry, 4);
 }
@@ -42,8 +44,8 @@ static xpu_range over_rows(int64_t rows, int64_t width, uint64_t work) {
 
 static bool is_index(xpu_dtype dtype) { return dtype == XPU_INT64 || dtype == XPU_INT32; }
 
-xpu_status xpu_sparse_keys(xpu_stream *stream, const xpu_tensor *indices, const int64_t *step,
-                           int64_t *keys) {
+xpu_status xpu_sparse_keys(xpu_stream *stream, const xpu_tensor *indices, const int64_t *size,
+                           const int64_t *step, int64_t *keys) {
     if (indices->dtype != XPU_INT64 || indices->dims != 2 || indices->size[0] > XPU_MAX_DIMS)
         return op_fail(XPU_ERROR_NOT_SUPPORTED,
                        "sparse tensor: indices must be int64, with at most %d sparse dimensions",
@@ -54,14 +56,44 @@ xpu_status xpu_sparse_keys(xpu_stream *stream, const xpu_tensor *indices, const 
                                    .row_stride = indices->stride[0],
                                    .column_stride = indices->stride[1],
                                    .dims = indices->size[0]};
-    for (int d = 0; d < p.dims; d++) p.step[d] = step[d];
+    for (int d = 0; d < p.dims; d++) p.size[d] = size[d], p.step[d] = step[d];
     if (p.count == 0) return XPU_SUCCESS;
+    xpu_fault *place;
+    XPU_TRY(xpu_fault_watch(stream, &place));
+    p.watch = (struct fault_watch){XPU_ADDR(place), XPU_ADDR("sparse tensor")};
     kernel_spec spec;
     begin(&spec, ENTRY_KEYS);
     xpu_kernel *kernel;
     XPU_TRY(find_kernel(xpu_stream_device(stream), &spec, ENTRY_KEYS, XPU_INT64, &kernel));
     const xpu_range range = over(p.count, (uint64_t)(p.count * p.dims) * 4);
-    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+    XPU_TRY(xpu_launch(stream, kernel, &range, &p, sizeof p));
+    return xpu_fault_raise(stream, place);
+}
+
+xpu_status xpu_sparse_check(xpu_stream *stream, const xpu_sparse_check_args *a) {
+    if (!is_index(a->dtype)) return op_fail(XPU_ERROR_NOT_SUPPORTED, "sparse tensor: indices are i32 or i64");
+    const int64_t starts = a->batch * (a->rows + 1), columns = a->columns ? a->batch * a->count : 0;
+    const int64_t items = starts > columns ? starts : columns;
+    if (items == 0) return XPU_SUCCESS;
+    kernel_spec spec;
+    begin(&spec, ENTRY_CHECK);
+    spec_dtype(&spec, "I", a->dtype);
+    xpu_kernel *kernel;
+    XPU_TRY(find_kernel(xpu_stream_device(stream), &spec, ENTRY_CHECK, a->dtype, &kernel));
+    xpu_fault *place;
+    XPU_TRY(xpu_fault_watch(stream, &place));
+    const char *text = "sparse tensor: compressed indices don't rise from 0 to the number of elements";
+    const struct sparse_check_params p = {.starts = XPU_ADDR(a->starts),
+                                          .columns = XPU_ADDR(a->columns),
+                                          .length = a->rows + 1,
+                                          .batch = a->batch,
+                                          .count = a->count,
+                                          .width = a->width,
+                                          .bad_starts = {XPU_ADDR(place), XPU_ADDR(text)},
+                                          .bad_column = {XPU_ADDR(place), XPU_ADDR("sparse tensor")}};
+    const xpu_range range = over(items, (uint64_t)items * 4);
+    XPU_TRY(xpu_launch(stream, kernel, &range, &p, sizeof p));
+    return xpu_fault_raise(stream, place);
 }
 
 xpu_status xpu_sparse_search(xpu_stream *stream, const xpu_sparse_search_args *a) {
@@ -137,6 +169,8 @@ xpu_status xpu_sparse_product(xpu_stream *stream, const xpu_sparse_product_args 
     spec_flag(&spec, "WIDE", is_wide(a->width));
     xpu_kernel *kernel;
     XPU_TRY(find_kernel(device, &spec, ENTRY_PRODUCT, a->dtype, &kernel));
+    xpu_fault *place;
+    XPU_TRY(xpu_fault_watch(stream, &place));
     struct sparse_product_params p = {.starts = XPU_ADDR(a->starts),
                                       .columns = XPU_ADDR(a->columns),
                                       .positions = XPU_ADDR(a->positions),
@@ -145,14 +179,19 @@ xpu_status xpu_sparse_product(xpu_stream *stream, const xpu_sparse_product_args 
                                       .in = XPU_ADDR(a->in),
                                       .out = XPU_ADDR(a->out),
                                       .rows = a->rows,
+                                      .count = a->count,
                                       .width = a->width,
                                       .height = a->height,
                                       .dense_stride = a->dense_stride,
                                       .in_row = a->in_stride[0],
-                                      .in_column = a->in_stride[1]};
+                                      .in_column = a->in_stride[1],
+                                      .bad_starts = {XPU_ADDR(place), XPU_ADDR("sparse matrix product: row "
+                                                                               "indices are out of range")},
+                                      .bad_column = {XPU_ADDR(place), XPU_ADDR("sparse matrix product")}};
     product_scalar(a->dtype, &a->alpha, p.alpha);
     product_scalar(a->dtype, &a->beta, p.beta);
     /* The number of elements per row is in device memory. */
     const xpu_range range = over_rows(a->rows, a->width, (uint64_t)(a->rows * a->width) * 32);
-    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+    XPU_TRY(xpu_launch(stream, kernel, &range, &p, sizeof p));
+    return xpu_fault_raise(stream, place);
 }

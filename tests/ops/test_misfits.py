@@ -37,6 +37,15 @@ def test_sizes_that_do_not_fit(family: str) -> None:
     run_python(program, *operators, "--changes", CHANGES, env=env, timeout=3600)
 
 
+@pytest.mark.skipif(
+    torch.xpu.get_device_properties().type != "cpu", reason="pages are guarded in a processor's memory"
+)
+@pytest.mark.parametrize("late", ["0", "1"])
+def test_sparse_indices_out_of_range(late: str) -> None:
+    env = {"PYTORCH_ENABLE_XPU_FALLBACK": "0", "OPENXPU_DEFERRED_ERRORS": late}
+    run_python(Path(__file__).with_name("bad_sparse.py"), env=env)
+
+
 def ones(*shape: int) -> torch.Tensor:
     return torch.ones(shape, device="xpu")
 

@@ -15,9 +15,20 @@ extern "C" {
 #endif
 
 /* keys[i] = Σ indices[d][i] · step[d]. indices: XPU_INT64 [dims][count], any strides, at most XPU_MAX_DIMS
- * rows. */
-XPU_API xpu_status xpu_sparse_keys(xpu_stream *stream, const xpu_tensor *indices, const int64_t *step,
-                                   int64_t *keys);
+ * rows. An index outside 0 … size[d]-1 is a fault (xpu/fault.h). */
+XPU_API xpu_status xpu_sparse_keys(xpu_stream *stream, const xpu_tensor *indices, const int64_t *size,
+                                   const int64_t *step, int64_t *keys);
+
+/* Checks the compressed indices of matrices: faults (xpu/fault.h) if starts [batch][rows + 1] don't rise from
+ * 0 to `count` in each, or if columns [batch][count], unless NULL, are outside 0 … width-1.
+ *
+ * dtype: of both, XPU_INT64 or XPU_INT32. */
+typedef struct xpu_sparse_check_args {
+    xpu_dtype dtype;
+    const void *starts, *columns;
+    int64_t batch, rows, count, width;
+} xpu_sparse_check_args;
+XPU_API xpu_status xpu_sparse_check(xpu_stream *stream, const xpu_sparse_check_args *args);
 
 /* positions[i] = the number of elements of `sorted` (`length` ascending ones) that are less than keys[i];
  * with `upper`, less than or equal.
@@ -54,8 +65,9 @@ XPU_API xpu_status xpu_sparse_reduce(xpu_stream *stream, const xpu_sparse_reduce
  *     e = positions[k],  starts[r] <= k < starts[r + 1]
  *
  * positions: NULL means k itself.
- * starts (rows + 1) and columns: index_dtype, XPU_INT64 or XPU_INT32. A column outside 0 … height-1 is
- * ignored.
+ * starts (rows + 1) and columns: index_dtype, XPU_INT64 or XPU_INT32.
+ * Starts that don't rise from 0 to `count`, the number of elements, and a column outside 0 … height-1 are
+ *     faults (xpu/fault.h).
  * dense: contiguous rows, dense_stride apart.
  * in: any strides; not read if beta is 0.
  * out: contiguous; may be `in`.
@@ -65,7 +77,7 @@ typedef struct xpu_sparse_product_args {
     const void *starts, *columns, *values, *dense, *in;
     const int64_t *positions;
     void *out;
-    int64_t rows, width, height, dense_stride, in_stride[2];
+    int64_t rows, count, width, height, dense_stride, in_stride[2];
     xpu_scalar alpha, beta;
 } xpu_sparse_product_args;
 XPU_API xpu_status xpu_sparse_product(xpu_stream *stream, const xpu_sparse_product_args *args);
