@@ -71,7 +71,7 @@ Tensor rows_gradient(const Tensor &grad, const Tensor &index, int64_t rows, int6
     auto weight = at::zeros({rows, grad.size(1)}, grad.options());
     if (index.numel() == 0 || grad.size(1) == 0) return weight;
     const auto [keys, places] = index.sort(/*stable=*/true, 0, false);
-    auto args = bags_like(weight, index, 0, padding_idx);
+    auto args = bags_like(weight, index, grad.size(0), padding_idx);
     if (factors.defined()) args.sample_weight_stride = factors.stride(0);
     const auto data = [](const Tensor &tensor) {
         return tensor.defined() ? tensor.const_data_ptr() : nullptr;
@@ -192,8 +192,8 @@ Tensor embedding_bag_dense_backward_xpu(const Tensor &grad, const Tensor &indice
     if (grad.size(0) == 0) return at::zeros({num_weights, grad.size(1)}, grad.options()); // no bags
     if (mode == bag_max) {
         const auto weight = at::zeros({num_weights, grad.size(1)}, grad.options().dtype(sum_type));
-        const auto none = maximum_indices.lt(0);
-        weight.scatter_add_(0, maximum_indices.clamp_min(0).to(kLong),
+        const auto none = maximum_indices.eq(-1); // of an empty bag
+        weight.scatter_add_(0, maximum_indices.masked_fill(none, 0).to(kLong),
                             grad.to(sum_type).masked_fill(none, 0));
         return weight.to(grad.scalar_type());
     }

@@ -3,9 +3,11 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/index_add_native.h>
 #include <ATen/ops/index_reduce_native.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/scatter_add_native.h>
 #include <ATen/ops/scatter_native.h>
 #include <ATen/ops/scatter_reduce_native.h>
+#include <ATen/ops/zeros.h>
 
 #include <limits>
 
@@ -168,7 +170,13 @@ TORCH_IMPL_FUNC(index_reduce_out_xpu)
  bool include_self, const Tensor &result) {
     TORCH_WARN_ONCE("index_reduce() is in beta and the API may change at any time.");
     if (!result.is_same(self)) result.copy_(self);
-    if (index.numel() == 0 || source.numel() == 0) return;
+    if (index.numel() == 0) return;
+    if (source.numel() == 0) { // indices are checked nevertheless, as on the CPU
+        check_positions("index_reduce(): ", result, maybe_wrap_dim(dim, result.dim()), index, true);
+        const auto rows = result.dim() ? result.size(dim) : 1;
+        at::index_select(at::zeros({rows}, result.options().dtype(kBool)), 0, index.reshape(-1));
+        return;
+    }
     reduce(result, dim, index, source, name, include_self, false);
 }
 

@@ -94,6 +94,7 @@ ROW_GROUP_KERNEL void ctc_beta(ctc_params p) {
             ACC sum;
             if (step == 0) {
                 sum = s >= states - 2 ? (ACC)0 : (ACC)-INFINITY;
+                if (label < 0 || label >= p.labels) fault_report(p.watch, 0, label, p.labels);
             } else {
                 sum = paths_to(&p, &e, after, s, label, -1);
             }

@@ -322,7 +322,10 @@ EMBEDDING_KERNEL void rows_gradient(rows_gradient_params p) {
     for (uint k = 0; k < VECTOR_SIZE; k++) sum.v[k] = 0;
     bool shared = begin > 0 && keys[begin - 1] == keys[begin]; /* with the previous chunk */
     for (long i = begin; i < end; i++) {
-        const long key = keys[i], place = places[i], row = p.bag ? (long)bags[place] : place;
+        const long key = keys[i], place = places[i], given = p.bag ? (long)bags[place] : place;
+        const bool is_bag = (ulong)given < (ulong)p.bags;
+        const long row = is_bag ? given : 0;
+        if (!is_bag && column == 0) fault_report(p.watch, 1, given, p.bags);
         const pack x = load_vector(XPU_CPTR(STORED(T), p.grad), (ulong)row * p.width + column);
         ACC factor = 1;
         if (p.sample_weights)
@@ -376,6 +379,7 @@ EMBEDDING_KERNEL void bag_weights(bag_weights_params p) {
     const long bag = there ? (long)XPU_CPTR(index_t, p.bag)[i] : -1;
     const bool in = (ulong)index < (ulong)p.rows && (ulong)bag < (ulong)p.bags && index != p.padding_index;
     if (there && LANE == 0 && (ulong)index >= (ulong)p.rows) fault_report(p.watch, 0, index, p.rows);
+    if (there && LANE == 0 && (ulong)bag >= (ulong)p.bags) fault_report(p.watch, 1, bag, p.bags);
     ACC sum = 0;
     if (in)
         for (ulong column = LANE * VECTOR_SIZE; column < p.width; column += FEATURES * VECTOR_SIZE) {

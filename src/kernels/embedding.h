@@ -30,7 +30,7 @@ typedef struct rows_gradient_params {
     xpu_addr out;          /* [rows, width] */
     xpu_addr heads, tails; /* [chunks, width]: partial sums of runs that cross chunks */
     struct fault_watch watch;
-    xpu_i64 rows, count, padding_index, sample_weight_stride;
+    xpu_i64 rows, count, bags, padding_index, sample_weight_stride; /* bags: rows of the gradient */
     xpu_i64 chunk, chunks;
     xpu_u32 width;
     xpu_i32 by_frequency;

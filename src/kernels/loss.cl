@@ -80,6 +80,8 @@ __kernel void nll_backward(loss_params p) {
                  k = batch * p.inner + (p.inner == 1 ? 0 : i % p.inner);
     const long t = LOAD(TARGET, XPU_CPTR(STORED(TARGET), p.target), k);
     ACC g = 0;
+    if (class == 0 && t != p.ignore_index && (t < 0 || t >= p.classes))
+        fault_report(p.watch, 0, t, p.classes);
     if (t == (long)class && t != p.ignore_index) {
         g = -(ACC)LOAD(T, XPU_CPTR(STORED(T), p.grad_output), p.reduced ? 0 : k);
         if (p.weight) g *= (ACC)LOAD(T, XPU_CPTR(STORED(T), p.weight), t);

@@ -32,14 +32,13 @@ static inline ACC within(row r, long t, long c) {
     const long c = get_global_id(0);                                                                         \
     const ulong number = XPU_GROUP(1);                                                                       \
     if (c >= p.classes) return;                                                                              \
-    const row r = row_of(p, number);
+    const row r = row_of(p, number);                                                                         \
+    if (r.targets[c] < -1 || r.targets[c] >= r.classes) fault_report(p.watch, 0, r.targets[c], r.classes);
 #endif
 
 #ifdef BUILD_margin_targets
 __kernel void margin_targets(margin_params p) {
     CLASS
-    const long own = r.targets[c];
-    if (own < -1 || own >= r.classes) fault_report(p.watch, 0, own, r.classes);
     bool found = false;
     EACH_TARGET(r, t) found |= t == c;
     STORE(T, r.is_target, c, (ACC)found);

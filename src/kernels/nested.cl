@@ -49,7 +49,7 @@ __kernel void nested_move(const struct nested_params p) {
             }
             __global const index_t *offset = XPU_CPTR(index_t, p.offset[d]) + begin + at[d];
             const long from = offset[0], to = offset[1], extent = p.length[d + 1];
-            if (from < 0 || to > extent) fault_report(p.watch, d, from < 0 ? from : to, extent);
+            if (from < 0 || to < from || to > extent) fault_report(p.watch, d, from < 0 ? from : to, extent);
             begin = from;
             length = from < 0 || to > extent ? 0 : max(to - from, 0L);
         }

@@ -135,6 +135,14 @@ __kernel void pool_forward(pool_params p) {
 }
 #endif
 
+#ifdef MAXIMUM
+/* Reports a position outside the plane; -1 is that of an empty window. */
+static inline void check_index(pool_params p, long i) {
+    const long inputs = (long)p.in[0] * p.in[1] * p.in[2];
+    if (i < -1 || i >= inputs) fault_report(p.watch, 0, i, inputs);
+}
+#endif
+
 #ifdef BUILD_pool_backward
 __kernel void pool_backward(pool_params p) {
     POSITION(p.in)
@@ -149,7 +157,10 @@ __kernel void pool_backward(pool_params p) {
             for (int w = FIRST_WINDOW(p, 2, at[2]); w < end_w; w++) {
                 const size_t out = OFFSET(p.out, d, h, w);
 #ifdef MAXIMUM
-                if (indices[out] == self) sum += (ACC)LOAD(T, dy, out);
+                if (indices[out] == self)
+                    sum += (ACC)LOAD(T, dy, out);
+                else
+                    check_index(p, indices[out]);
 #else
                 sum += (ACC)LOAD(T, dy, out) / divisor_of(p, d, h, w);
 #endif
@@ -333,7 +344,10 @@ PLANE_KERNEL void pool_backward_planes(pool_params p) {
         const size_t out = OFFSET(p.out, d, h, w);
 #ifdef MAXIMUM
         const long i = XPU_CPTR(long, p.indices)[out];
-        if ((ulong)i < inputs) SUM(0, 0, i) += LOAD(T, dy, out);
+        if ((ulong)i < inputs)
+            SUM(0, 0, i) += LOAD(T, dy, out);
+        else
+            check_index(p, i);
 #else
         const ACC share = (ACC)LOAD(T, dy, out) / divisor_of(p, d, h, w);
         const int start = first_inside(STARTS(p, 2, w), 1), end = min(ENDS(p, 2, w), p.in[2]);
@@ -372,7 +386,10 @@ PLANE_KERNEL void pool_backward_planes(pool_params p) {
         for (; channel < end; channel++) {
             const size_t out = OFFSET(p.out, d, h, w);
             const long i = XPU_CPTR(long, p.indices)[out];
-            if ((ulong)i < inputs) dx[OFFSET(p.in, 0, 0, i)] += dy[out];
+            if ((ulong)i < inputs)
+                dx[OFFSET(p.in, 0, 0, i)] += dy[out];
+            else
+                check_index(p, i);
         }
 #else
         const ACC divisor = divisor_of(p, d, h, w);

@@ -2,7 +2,7 @@
  * width, channels]; arrays below are in the order depth, height, width. */
 #ifndef XPU_KERNELS_POOL_H
 #define XPU_KERNELS_POOL_H
-#include "shared.h"
+#include "fault.h"
 
 typedef struct pool_params {
     xpu_addr input, output; /* T; backward: the gradients of both */
@@ -15,5 +15,6 @@ typedef struct pool_params {
     xpu_i32 window[3], stride[3], pad[3], dilation[3]; /* unused when adaptive */
     xpu_i32 divisor;                                   /* of averages; 0: the window's elements */
     xpu_i32 count_pad;                                 /* averages count padding */
+    struct fault_watch watch;                          /* backward, of maxima */
 } pool_params;
 #endif

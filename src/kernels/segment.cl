@@ -35,8 +35,9 @@ typedef struct segment {
 
 static inline segment segment_of(segment_params p, ulong outer, ulong s) {
     __global const long *offsets = XPU_CPTR(long, p.offsets) + outer * (p.segments + 1) + s;
-    const long first = clamp(offsets[0], 0L, (long)p.length);
-    return (segment){first, clamp(offsets[1], first, (long)p.length)};
+    const long first = clamp(offsets[0], 0L, (long)p.length), end = clamp(offsets[1], first, (long)p.length);
+    if (first != offsets[0] || end != offsets[1]) fault_report(p.watch, FAULT_TEXT, 0, 0);
+    return (segment){first, end};
 }
 
 static inline ACC element(segment_params p, ulong outer, long k, ulong inner) {
@@ -132,6 +133,7 @@ static inline long segment_with(segment_params p, ulong outer, long k) {
 
 __kernel void segment_backward(segment_params p) {
     const ulong i = get_global_id(0);
+    if (i < (ulong)(p.outer * p.segments)) segment_of(p, i / p.segments, i % p.segments); /* reports */
     if (i >= (ulong)(p.outer * p.length * p.inner)) return;
     const ulong inner = i % p.inner, line = i / p.inner, outer = line / p.length;
     const long k = line - outer * p.length, number = segment_with(p, outer, k);

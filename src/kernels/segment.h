@@ -1,7 +1,7 @@
 /* Parameters of segment.cl. */
 #ifndef XPU_KERNELS_SEGMENT_H
 #define XPU_KERNELS_SEGMENT_H
-#include "shared.h"
+#include "fault.h"
 
 typedef struct segment_params {
     xpu_addr data, output;           /* T [outer, length, inner], [outer, segments, inner] */
@@ -11,5 +11,6 @@ typedef struct segment_params {
     xpu_i64 outer, segments, length, inner;
     xpu_u64 initial; /* ACC's bits */
     xpu_u32 has_initial;
+    struct fault_watch watch;
 } segment_params;
 #endif

@@ -9,6 +9,7 @@
 #include "ops/gemm/product.h"
 #include "ops/kernel.h"
 #include "ops/row_group.h"
+#include "xpu/fault.h"
 #include "xpu/ops/reduce.h"
 #include "xpu/trace.h"
 
@@ -174,6 +175,7 @@ static attention_params describe(const xpu_attention *args) {
     if (args->sequences > 0) {
         p.batch = args->sequences, p.queries = args->max_queries, p.keys = args->max_keys;
         p.query_starts = XPU_ADDR(args->query_starts), p.key_starts = XPU_ADDR(args->key_starts);
+        p.all_queries = rows, p.all_keys = args->key->size[2];
         p.query.stride[0] = p.key.stride[0] = p.value.stride[0] = p.out.stride[0] = 0;
         p.logsumexp.stride[0] = p.delta_stride[0] = 0;
     }
@@ -406,9 +408,19 @@ static xpu_status attention_on_host(xpu_stream *stream, const xpu_device_propert
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
 }
 
-xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) {
-    XPU_TRY(check(args));
-    attention_params p = describe(args);
+/* Starts of packed sequences that are out of range are reported to *place, or NULL. */
+static xpu_status watch_starts(xpu_stream *stream, const xpu_attention *args, attention_params *p,
+                               xpu_fault **place) {
+    *place = NULL;
+    if (args->sequences <= 0) return XPU_SUCCESS;
+    XPU_TRY(xpu_fault_watch(stream, place));
+    p->bad_starts =
+        (struct fault_watch){XPU_ADDR(*place), XPU_ADDR("attention: the starts of packed sequences don't "
+                                                        "ascend, or are out of range")};
+    return XPU_SUCCESS;
+}
+
+static xpu_status forward(xpu_stream *stream, const xpu_attention *args, attention_params p) {
     if (p.batch == 0 || p.heads == 0 || p.queries == 0) return XPU_SUCCESS;
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
@@ -523,11 +535,17 @@ static xpu_status check_grad(const xpu_attention *args, const xpu_attention_grad
                           "attention: the gradient of the bias doesn't match the bias in shape or dtype");
 }
 
-xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
-                                  const xpu_attention_grad *grad) {
+xpu_status xpu_attention_forward(xpu_stream *stream, const xpu_attention *args) {
     XPU_TRY(check(args));
-    XPU_TRY(check_grad(args, grad));
     attention_params p = describe(args);
+    xpu_fault *place;
+    XPU_TRY(watch_starts(stream, args, &p, &place));
+    XPU_TRY(forward(stream, args, p));
+    return place ? xpu_fault_raise(stream, place) : XPU_SUCCESS;
+}
+
+static xpu_status backward(xpu_stream *stream, const xpu_attention *args, const xpu_attention_grad *grad,
+                           attention_params p) {
     p.grad_out = matrix_of(grad->out);
     p.grad_query = matrix_of(grad->query);
     p.grad_key = matrix_of(grad->key);
@@ -550,6 +568,17 @@ xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
     if (status == XPU_SUCCESS && (grad->query || grad->key))
         status = grad_operands(stream, properties, args, grad, &p);
     return workspace_release(delta, status);
+}
+
+xpu_status xpu_attention_backward(xpu_stream *stream, const xpu_attention *args,
+                                  const xpu_attention_grad *grad) {
+    XPU_TRY(check(args));
+    XPU_TRY(check_grad(args, grad));
+    attention_params p = describe(args);
+    xpu_fault *place;
+    XPU_TRY(watch_starts(stream, args, &p, &place));
+    XPU_TRY(backward(stream, args, grad, p));
+    return place ? xpu_fault_raise(stream, place) : XPU_SUCCESS;
 }
 
 xpu_status xpu_split_heads(xpu_stream *stream, const xpu_split_heads_args *args) {

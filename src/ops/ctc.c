@@ -117,5 +117,10 @@ xpu_status xpu_ctc_backward(xpu_stream *stream, const xpu_ctc *args, const void 
     XPU_TRY(xpu_workspace_take(stream, beta_bytes + link_bytes, &workspace));
     p.beta = XPU_ADDR(workspace);
     p.links = p.beta + beta_bytes;
-    return workspace_release(workspace, gradients(stream, args, &p));
+    xpu_fault *place;
+    xpu_status status = xpu_fault_watch(stream, &place);
+    p.watch = (struct fault_watch){XPU_ADDR(place), XPU_ADDR("ctc_loss_backward")};
+    if (status == XPU_SUCCESS) status = gradients(stream, args, &p);
+    if (status == XPU_SUCCESS) status = xpu_fault_raise(stream, place);
+    return workspace_release(workspace, status);
 }

@@ -229,6 +229,7 @@ xpu_status xpu_embedding_backward(xpu_stream *stream, const xpu_bags *args, cons
         .watch = {XPU_ADDR(place), XPU_ADDR("embedding_backward")},
         .rows = args->rows,
         .count = args->count,
+        .bags = args->bags,
         .padding_index = args->padding_index,
         .sample_weight_stride = args->sample_weight_stride,
         .chunk = chunk,

@@ -103,6 +103,9 @@ xpu_status xpu_nll_loss_backward(xpu_stream *stream, const xpu_nll_loss *args, c
     p.grad_output = XPU_ADDR(grad_output);
     p.total_weight = XPU_ADDR(total_weight);
     p.grad_input = XPU_ADDR(grad_input);
+    xpu_fault *place;
+    XPU_TRY(xpu_fault_watch(stream, &place));
+    p.watch = (struct fault_watch){XPU_ADDR(place), XPU_ADDR("nll_loss_backward")};
     const uint64_t row = (uint64_t)(p.classes * p.inner);
     const xpu_range range = {.dims = 2,
                              .groups = {(size_t)((row + LANES - 1) / LANES), (size_t)p.batch},
@@ -110,5 +113,6 @@ xpu_status xpu_nll_loss_backward(xpu_stream *stream, const xpu_nll_loss *args, c
                              .work = row * (uint64_t)p.batch * 2};
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(stream, args, NLL_BACKWARD, (row_group){.lanes = 1}, &kernel));
-    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+    XPU_TRY(xpu_launch(stream, kernel, &range, &p, sizeof p));
+    return xpu_fault_raise(stream, place);
 }

@@ -75,5 +75,9 @@ xpu_status xpu_margin_backward(xpu_stream *stream, const xpu_margin *args, const
                        .grad_scores = XPU_ADDR(grad_scores)};
     XPU_TRY(describe(stream, args, &device, &p));
     if (args->rows == 0 || args->classes == 0) return XPU_SUCCESS;
-    return run_each(stream, args, BACKWARD, &p);
+    xpu_fault *place;
+    XPU_TRY(xpu_fault_watch(stream, &place));
+    p.watch = (struct fault_watch){XPU_ADDR(place), XPU_ADDR("multilabel_margin_loss_backward")};
+    XPU_TRY(run_each(stream, args, BACKWARD, &p));
+    return xpu_fault_raise(stream, place);
 }

@@ -6,6 +6,7 @@
 #include "kernel.h"
 #include "kernels/pool.h"
 #include "row_group.h"
+#include "xpu/fault.h"
 
 #define GROUP 256 /* work-items */
 #define MOST_LANES 64
@@ -149,5 +150,10 @@ xpu_status xpu_pool_backward(xpu_stream *stream, const xpu_pool *args, const voi
                              const void *indices, void *grad_input) {
     pool_params p = {
         .input = XPU_ADDR(grad_input), .output = XPU_ADDR(grad_output), .indices = XPU_ADDR(indices)};
-    return run(stream, args, true, &p);
+    if (!args->maximum) return run(stream, args, true, &p);
+    xpu_fault *place;
+    XPU_TRY(xpu_fault_watch(stream, &place));
+    p.watch = (struct fault_watch){XPU_ADDR(place), XPU_ADDR("max_pool_backward")};
+    XPU_TRY(run(stream, args, true, &p));
+    return xpu_fault_raise(stream, place);
 }

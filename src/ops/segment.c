@@ -6,6 +6,7 @@
 #include "kernels/segment.h"
 #include "ops/kernel.h"
 #include "ops/row_group.h"
+#include "xpu/fault.h"
 
 #define GROUP 128
 #define SIDE_BY_SIDE 16 /* from as many on a work-item has a segment to itself */
@@ -39,6 +40,10 @@ static xpu_status describe(xpu_stream *stream, const xpu_segments *args, const x
             XPU_ERROR_INVALID_ARGUMENT,
             "segment_reduce: invalid reduction %d, or a negative size: %lld segments of %lld elements",
             (int)args->reduction, (long long)args->segments, (long long)args->length);
+    xpu_fault *place;
+    XPU_TRY(xpu_fault_watch(stream, &place));
+    p->watch = (struct fault_watch){XPU_ADDR(place),
+                                    XPU_ADDR("segment_reduce: offsets don't ascend, or are out of range")};
     p->offsets = XPU_ADDR(args->offsets);
     p->outer = args->outer;
     p->segments = args->segments;
@@ -53,13 +58,19 @@ static xpu_status describe(xpu_stream *stream, const xpu_segments *args, const x
     return XPU_SUCCESS;
 }
 
+static xpu_status launch(xpu_stream *stream, xpu_kernel *kernel, const xpu_range *range,
+                         const segment_params *p) {
+    XPU_TRY(xpu_launch(stream, kernel, range, p, sizeof *p));
+    return xpu_fault_raise(stream, (const xpu_fault *)(uintptr_t)p->watch.place);
+}
+
 static xpu_status run_each(xpu_stream *stream, const xpu_segments *args, segment_kernel which, uint64_t items,
                            uint64_t work, const segment_params *p) {
     const xpu_range range = {
         .dims = 1, .groups = {(size_t)((items + GROUP - 1) / GROUP)}, .local = {GROUP}, .work = work};
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, which, (row_group){.lanes = 1}, &kernel));
-    return xpu_launch(stream, kernel, &range, p, sizeof *p);
+    return launch(stream, kernel, &range, p);
 }
 
 xpu_status xpu_segment_forward(xpu_stream *stream, const xpu_segments *args, const void *data, void *output) {
@@ -75,7 +86,7 @@ xpu_status xpu_segment_forward(xpu_stream *stream, const xpu_segments *args, con
     const xpu_range range = row_group_range(t, outputs, work);
     xpu_kernel *kernel;
     XPU_TRY(get_kernel(xpu_stream_device(stream), args, SUBGROUPS, t, &kernel));
-    return xpu_launch(stream, kernel, &range, &p, sizeof p);
+    return launch(stream, kernel, &range, &p);
 }
 
 xpu_status xpu_segment_backward(xpu_stream *stream, const xpu_segments *args, const void *grad_output,
@@ -88,6 +99,7 @@ xpu_status xpu_segment_backward(xpu_stream *stream, const xpu_segments *args, co
     XPU_TRY(describe(stream, args, &device, &p));
     const uint64_t outputs = (uint64_t)(p.outer * p.segments * p.inner);
     const uint64_t elements = (uint64_t)(p.outer * p.length * p.inner);
+    const uint64_t segments = (uint64_t)(p.outer * p.segments);
     if (elements == 0) return XPU_SUCCESS;
     void *ties = NULL;
     xpu_status status = XPU_SUCCESS;
@@ -96,6 +108,8 @@ xpu_status xpu_segment_backward(xpu_stream *stream, const xpu_segments *args, co
         p.ties = XPU_ADDR(ties);
         status = run_each(stream, args, TIES, outputs, elements + outputs, &p);
     }
-    if (status == XPU_SUCCESS) status = run_each(stream, args, BACKWARD, elements, elements * 8, &p);
+    if (status == XPU_SUCCESS)
+        status =
+            run_each(stream, args, BACKWARD, elements > segments ? elements : segments, elements * 8, &p);
     return workspace_release(ties, status);
 }

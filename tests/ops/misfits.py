@@ -1,15 +1,19 @@
 """Calls of operators whose arguments don't fit each other: an error is due, or a result; never a signal.
 
 `python misfits.py OPERATOR… [--changes N]` records the calls that PyTorch's samples (OpInfo) of these operators make on
-xpu, forward and backward, and makes them again with a size changed here and there. Memory comes from an allocator that
+xpu, forward and backward, and makes them again with a size, or an element of a tensor of integers, changed here and
+there. Memory comes from an allocator that
 puts the end of each block beside a page that nobody may touch, so that a kernel that reads or writes behind its operands
 ends the process. Prints a line per failure and a count; the exit status tells whether there was a failure. Without
-operators it takes all of OpInfo, or with `--every N` one in N.
+operators it takes all of OpInfo, or with `--every N` one in N. With `--indices` only elements are changed, and those of
+ATen's operators are named that took a number beyond every size without an error: no index is among their arguments, or
+a check is missing.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
 import random
@@ -18,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +32,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT), str(ROOT / "tests")]
 import openxpu  # noqa: E402, F401
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
-from torch.utils._pytree import tree_map  # noqa: E402
+from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.ops.recorded import Call
@@ -69,6 +73,7 @@ void give(void *pointer, size_t size, int device, void *queue) {
 
 SECONDS = 60  # time limit of a call, with kernel builds
 CALLS = 8  # recorded calls per operator
+FAR = {torch.int32: 2**30, torch.int64: 2**40}  # beyond every size
 
 
 def resized(x: Tensor, dim: int, size: int) -> Tensor:
@@ -114,15 +119,40 @@ def others(value: Any, type_name: str) -> Iterator[Any]:
         yield []
 
 
-def changed(call: Call) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+def other_elements(value: Any, type_name: str) -> Iterator[Any]:
+    """Yield tensors of integers with one element, the first or the last, that may be no index of anything."""
+    if isinstance(value, (list, tuple)):
+        for i, v in enumerate(value):
+            for other in other_elements(v, ""):
+                yield [*value[:i], other, *value[i + 1 :]]
+    elif isinstance(value, Tensor) and value.dtype in FAR and value.numel() > 0:
+        far = FAR[value.dtype]
+        for place in (0, -1) if value.numel() > 1 else (0,):
+            for element in (far, -far, -1, value.max().item() + 1, 1000):
+                other = value.clone(memory_format=torch.contiguous_format)
+                other.view(-1)[place] = element
+                yield other
+
+
+def changed(
+    call: Call, other: Callable[[Any, str], Iterator[Any]]
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """Yield the call's arguments with one of them changed."""
     types = [str(a.real_type) for a in call.overload._schema.arguments]
     for i, value in enumerate(call.args):
-        for other in others(value, types[i]):
-            yield (*call.args[:i], other, *call.args[i + 1 :]), call.kwargs
+        for changed_value in other(value, types[i]):
+            yield (*call.args[:i], changed_value, *call.args[i + 1 :]), call.kwargs
     for name, value in call.kwargs.items():
-        for other in others(value, ""):
-            yield call.args, {**call.kwargs, name: other}
+        for changed_value in other(value, ""):
+            yield call.args, {**call.kwargs, name: changed_value}
+
+
+def is_far(way: tuple[Any, Any]) -> bool:
+    """Whether there is an element beyond every size."""
+    return any(
+        isinstance(x, Tensor) and x.dtype in FAR and x.numel() > 0 and bool((x.abs() == FAR[x.dtype]).any())
+        for x in tree_leaves(way)
+    )
 
 
 def shown(value: Any) -> Any:
@@ -167,7 +197,10 @@ def on_xpu(x: Any) -> Any:
 
 
 def make_calls(cases: Path, library: str, first: int) -> None:
-    """In a separate process: make the calls from number ``first`` on, and report each number first."""
+    """In a separate process: make the calls from number ``first`` on, and report each number first.
+
+    A number with "silent" reports that the call, with an element beyond every size, gave a result.
+    """
     torch.xpu.memory.change_current_allocator(torch.xpu.memory.XPUPluggableAllocator(library, "take", "give"))
     libc = ctypes.CDLL(None)
     for number, (name, args, kwargs) in enumerate(torch.load(cases, weights_only=False)):
@@ -176,12 +209,12 @@ def make_calls(cases: Path, library: str, first: int) -> None:
         print(number, flush=True)
         libc.alarm(SECONDS)
         there, options = tree_map(on_xpu, (args, kwargs))
-        try:
+        with contextlib.suppress(Exception):  # as it should
             overload_of(name)(*there, **options)
-        except Exception:  # noqa: S112
-            continue  # as expected
-        finally:
             torch.xpu.synchronize()
+            if is_far((args, kwargs)):
+                print(number, "silent", flush=True)
+        torch.xpu.synchronize()
     libc.alarm(0)
     sys.stdout.flush()
     os._exit(0)
@@ -203,13 +236,24 @@ def recorded_calls(operators: list[str], every: int) -> dict[str, list[Call]]:
     return calls
 
 
-def misfits(calls: dict[str, list[Call]], changes: int) -> Iterator[str]:
-    """Make the calls with changed arguments; return a line for each that ended the process, and print a count."""
+def misfits(
+    calls: dict[str, list[Call]], changes: int, sizes: bool = True, silent: list[str] | None = None
+) -> Iterator[str]:
+    """Make the calls with changed arguments; return a line for each that ended the process, and print a count.
+
+    Parameters
+    ----------
+    calls: by operator.
+    changes: of sizes, of each operator, and as many of elements of integers.
+    sizes: change those, too.
+    silent: gets the operators that took an element beyond every size without an error.
+    """
     cases = []
     for name, kept in sorted(calls.items()):
-        ways = [way for call in kept for way in changed(call)]
         draw = random.Random(zlib.crc32(name.encode()))
-        cases += [(name, *way) for way in draw.sample(ways, min(len(ways), changes))]
+        for other in (others, other_elements) if sizes else (other_elements,):
+            ways = [way for call in kept for way in changed(call, other)]
+            cases += [(name, *way) for way in draw.sample(ways, min(len(ways), changes))]
     with tempfile.TemporaryDirectory() as folder:
         library, file, first = compiled_allocator(folder), Path(folder, "cases"), 0
         torch.save(cases, file, pickle_protocol=5)
@@ -225,14 +269,17 @@ def misfits(calls: dict[str, list[Call]], changes: int) -> Iterator[str]:
                 str(first),
             ]
             ran = subprocess.run(command, capture_output=True, text=True)
+            lines = [line.split() for line in ran.stdout.splitlines()]
+            if silent is not None:
+                silent += [cases[int(line[0])][0] for line in lines if line[1:] == ["silent"]]
             if ran.returncode == 0:
                 break
-            numbers = ran.stdout.split()
-            assert numbers, ran.stderr[-2000:]
-            name, args, kwargs = cases[int(numbers[-1])]
+            assert lines, ran.stderr[-2000:]
+            last = int(lines[-1][0])
+            name, args, kwargs = cases[last]
             ended = signal.Signals(-ran.returncode).name if ran.returncode < 0 else ran.returncode
             yield f"{ended} {name}({', '.join(map(shown, args))}, { ({k: shown(v) for k, v in kwargs.items()}) })"
-            first = int(numbers[-1]) + 1
+            first = last + 1
     print(f"{len(calls)} operators, {len(cases)} calls", flush=True)
 
 
@@ -242,6 +289,7 @@ def main() -> None:
     parser.add_argument("operators", nargs="*")
     parser.add_argument("--changes", type=int, default=40, help="number of changed calls per ATen operator")
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--indices", action="store_true")
     parser.add_argument("--cases", type=Path)
     parser.add_argument("--library")
     parser.add_argument("--first", type=int, default=0)
@@ -249,9 +297,13 @@ def main() -> None:
     if given.cases:
         make_calls(given.cases, given.library, given.first)
     failures = 0
-    for failure in misfits(recorded_calls(given.operators, given.every), given.changes):
+    silent: list[str] = []
+    calls = recorded_calls(given.operators, given.every)
+    for failure in misfits(calls, given.changes, not given.indices, silent):
         print(failure, flush=True)
         failures += 1
+    if given.indices:
+        print("silent:", *sorted(set(silent)))
     sys.exit(failures > 0)
 
 

@@ -27,7 +27,8 @@ extern "C" {
  *
  * Packed sequences (`sequences` > 0): the batch is 1, and rows of all sequences follow each other.
  * query_starts, key_starts: int32 in device memory, sequences + 1 each. Sequence b has the queries from
- *     query_starts[b] to before query_starts[b + 1], and its keys likewise.
+ *     query_starts[b] to before query_starts[b + 1], and its keys likewise. Starts that don't ascend or are
+ *     out of range are a fault (xpu/fault.h).
  * max_queries, max_keys: the length of the longest sequence.
  * bias: NULL.
  *

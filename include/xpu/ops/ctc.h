@@ -37,6 +37,7 @@ typedef struct xpu_ctc {
 /* loss [batch]. A target out of range is reported to `fault`, unless NULL (xpu/fault.h). */
 XPU_API xpu_status xpu_ctc_forward(xpu_stream *stream, const xpu_ctc *args, void *loss, void *log_alpha,
                                    xpu_fault *fault);
+/* A target out of range is a fault (xpu/fault.h). */
 XPU_API xpu_status xpu_ctc_backward(xpu_stream *stream, const xpu_ctc *args, const void *grad_loss,
                                     const void *loss, const void *log_alpha, void *grad);
 

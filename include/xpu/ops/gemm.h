@@ -56,8 +56,8 @@ typedef enum xpu_grouped { XPU_GROUPED_ROWS = 1, XPU_GROUPED_COLUMNS, XPU_GROUPE
 /* `args->batch` products of different sizes, with sizes known to the device only. Never waits for the device.
  *
  * ends: `batch` int32 in device memory. Group g covers indices ends[g - 1] (0 for the first group) up to, not
- *     including, ends[g]. They index rows (of args->m in all), columns (args->n) or k (args->k).
- *     An end that decreases, or exceeds the size, makes an empty group.
+ *     including, ends[g]. They index rows (of args->m in all), columns (args->n) or k (args->k); ends
+ *     that decrease or exceed the size are a fault (xpu/fault.h).
  * XPU_GROUPED_ROWS: A and `out` hold the groups' rows one after another; B is a batch.
  * XPU_GROUPED_COLUMNS: B and `out` hold the groups' columns one after another; A is a batch.
  * XPU_GROUPED_K: A and B hold the groups along k; `out` is a batch, and zero where a group is empty.

@@ -6,7 +6,8 @@
  * by the
  *     number of classes.
  * Dtypes: fp16, bf16, fp32, fp64, computed in fp32 (fp64 for fp64). Deterministic.
- * Targets below -1, or not below `classes`, are ignored, and reported unless `fault` is NULL (xpu/fault.h).
+ * Targets below -1, or not below `classes`, are ignored, and reported unless `fault` is NULL (xpu/fault.h);
+ * in backward they are a fault.
  */
 #ifndef XPU_OPS_MARGIN_H
 #define XPU_OPS_MARGIN_H

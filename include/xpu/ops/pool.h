@@ -28,7 +28,8 @@ typedef struct xpu_pool {
     int divisor;         /* or by this, if not 0 */
 } xpu_pool;
 
-/* indices (maximum only): int64, the output's shape: flat index of the maximum in its input plane. */
+/* indices (maximum only): int64, the output's shape: flat index of the maximum in its input plane; -1 for a
+ * window without elements. Backward: others out of range are a fault (xpu/fault.h). */
 XPU_API xpu_status xpu_pool_forward(xpu_stream *stream, const xpu_pool *args, const void *input, void *output,
                                     void *indices);
 XPU_API xpu_status xpu_pool_backward(xpu_stream *stream, const xpu_pool *args, const void *grad_output,

@@ -2,7 +2,7 @@
  *
  * Shapes: data [outer, length, inner], output [outer, segments, inner], contiguous.
  * offsets: int64 [outer, segments + 1]. Segment s of an outer entry has the elements offsets[s] … offsets[s
- *     + 1] - 1; elements outside `data` are not read.
+ *     + 1] - 1. Offsets that don't ascend, or are out of range, are a fault (xpu/fault.h).
  * Dtypes: fp16, bf16, fp32, fp64, computed in fp32 (fp64 for fp64). Deterministic.
  * NaN is greater and less than every number. */
 #ifndef XPU_OPS_SEGMENT_H
@@ -34,7 +34,7 @@ typedef struct xpu_segments {
 
 XPU_API xpu_status xpu_segment_forward(xpu_stream *stream, const xpu_segments *args, const void *data,
                                        void *output);
-/* output: from forward. offsets must not decrease.
+/* output: from forward.
  * Several maxima or minima share a positive gradient, and each get a negative one, as in PyTorch. Elements
  * in no segment have gradient 0. */
 XPU_API xpu_status xpu_segment_backward(xpu_stream *stream, const xpu_segments *args, const void *grad_output,

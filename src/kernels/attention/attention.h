@@ -1,7 +1,7 @@
 /* Parameters of the attention kernels. Strides count elements: batch, head, row, element. */
 #ifndef XPU_KERNELS_ATTENTION_H
 #define XPU_KERNELS_ATTENTION_H
-#include "shared.h"
+#include "fault.h"
 
 typedef struct attention_matrix {
     xpu_addr data;
@@ -21,6 +21,8 @@ typedef struct attention_params {
      * `queries` and `keys` are those of the longest sequence. Query i attends to keys i + shift - left to i +
      * shift + right; the kernel computes shift = keys - queries. */
     xpu_addr query_starts, key_starts;
+    xpu_i64 all_queries, all_keys; /* rows of all sequences */
+    struct fault_watch bad_starts; /* that don't ascend, or are beyond those */
     xpu_i64 left, right, shift;
     xpu_i64 row_queries, row_keys; /* rows and columns of the scores, for dropout's random numbers */
     /* Split-KV (attention_ptx.cl): fp32 partial results [slice][batch][head][query]([element]) of `slices`

@@ -33,15 +33,25 @@ static inline long end_query_of(const attention_params *p, long key) {
     return clamp(key - p->shift + p->left + 1, 0L, p->queries);
 }
 
+/* The rows of sequence b, from x to before y, within the `rows` that there are; reported if they had to be
+ * moved. */
+static inline long2 rows_of_sequence(const attention_params *p, xpu_addr starts, long b, long rows) {
+    const long begin = XPU_CPTR(int, starts)[b], end = XPU_CPTR(int, starts)[b + 1];
+    const long from = clamp(begin, 0L, rows), to = clamp(end, from, rows);
+    if (from != begin || to != end) fault_report(p->bad_starts, FAULT_TEXT, 0, 0);
+    return (long2)(from, to);
+}
+
 /* What a kernel is told, for its sequence: the kernel's own parameter is GIVEN, and SEQUENCE(b) declares p.
  */
 static inline attention_params of_sequence(const attention_params *given, long b) {
     attention_params p = *given;
     long query = 0, key = 0;
     if (p.query_starts) {
-        query = XPU_CPTR(int, p.query_starts)[b], key = XPU_CPTR(int, p.key_starts)[b];
-        p.queries = XPU_CPTR(int, p.query_starts)[b + 1] - query;
-        p.keys = XPU_CPTR(int, p.key_starts)[b + 1] - key;
+        const long2 queries = rows_of_sequence(&p, p.query_starts, b, p.all_queries);
+        const long2 keys = rows_of_sequence(&p, p.key_starts, b, p.all_keys);
+        query = queries.x, p.queries = queries.y - query;
+        key = keys.x, p.keys = keys.y - key;
     }
     attention_matrix *const by_query[] = {&p.query, &p.out, &p.grad_out, &p.grad_query};
     attention_matrix *const by_key[] = {&p.key, &p.value, &p.grad_key, &p.grad_value};

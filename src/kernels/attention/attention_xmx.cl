@@ -39,8 +39,10 @@
 #if BANDED
 #define SEQUENCE_OF(b)                                                                                       \
     const attention_params sequence_ = of_sequence(&given, b), *const p = &sequence_;                        \
-    const int first_query = given.query_starts ? XPU_CPTR(int, given.query_starts)[b] : 0;                   \
-    const int first_key = given.query_starts ? XPU_CPTR(int, given.key_starts)[b] : 0
+    const int first_query =                                                                                  \
+        given.query_starts ? (int)rows_of_sequence(&given, given.query_starts, b, given.all_queries).x : 0;  \
+    const int first_key =                                                                                    \
+        given.query_starts ? (int)rows_of_sequence(&given, given.key_starts, b, given.all_keys).x : 0
 #else
 #define SEQUENCE_OF(b)                                                                                       \
     const attention_params *const p = &given;                                                                \

@@ -31,8 +31,8 @@
  *   COMBINE, EPILOGUE       epilogue_math.h; CONJUGATE_A, CONJUGATE_B: 0 or 1
  *   GROUPED                 1: rows of A and of the result are those of `batch` consecutive groups, each with
  *                           its own B; 2: likewise columns of B and of the result; 3: k, each group has its
- *                           own result. For gemm, gemm_matrix and gemm_host; groups whose ends are not
- *                           ascending, or out of range, are empty
+ *                           own result. For gemm, gemm_matrix and gemm_host; ends that are not ascending,
+ *                           or out of range, are reported
  *   QUANTIZED_B=1           gemm_matrix with quantized B on tensor cores or XMX (16 lanes): mma_dequant.h,
  *                           gemm_xmx_dequant.h
  *   IS_SPLIT=1              split-K: gemm_matrix, gemm, gemv and gemv_portable store partial sums to
@@ -171,6 +171,8 @@ static inline int find_group(const gemm_params *p, uint *g, uint size, uint acro
     for (int i = 0; i < (int)p->batch; i++) {
         *from = *to;
         *to = clamp((long)ends[i], *from, most);
+        if (*to != ends[i])
+            fault_report((struct fault_watch){p->partial, (xpu_u64)p->slices}, FAULT_TEXT, 0, 0);
         const uint tiles = GROUPED == 3 ? across : (uint)((*to - *from + size - 1) / size) * across;
         if (*g < tiles) return i;
         *g -= tiles;

@@ -1,8 +1,8 @@
 /* Parameters of gemm.cl: one product or a batch of products. */
 #ifndef XPU_KERNELS_GEMM_H
 #define XPU_KERNELS_GEMM_H
+#include "fault.h"
 #include "matrix/epilogue.h"
-#include "shared.h"
 
 typedef struct gemm_strides {
     xpu_i64 batch, row, column; /* elements */
@@ -10,7 +10,8 @@ typedef struct gemm_strides {
 
 typedef struct gemm_params {
     xpu_addr a, b, c, out;
-    xpu_addr partial; /* split-K partial sums: [slice][batch][m][n] of the accumulator's type */
+    xpu_addr partial; /* split-K partial sums: [slice][batch][m][n] of the accumulator's type; GROUPED, which
+                         isn't split: where ends that are out of range are reported, and `slices` the text */
     xpu_addr ends;    /* GROUPED: int32 [batch], the exclusive end (row, column or k) of each group */
     xpu_i64 batch, m, n, k;
     xpu_i64 slices, slice; /* split-K: number of slices, elements of k in a slice */

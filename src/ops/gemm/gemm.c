@@ -185,7 +185,9 @@ xpu_status gemm_grouped(xpu_stream *stream, const xpu_device_properties *propert
     gemm_problem p = gemm_problem_of(args);
     p.grouped = grouped, p.ends = ends;
     if (after) p.after = *after;
-    return compute(stream, properties, &p, false);
+    XPU_TRY(xpu_fault_watch(stream, &p.fault));
+    XPU_TRY(compute(stream, properties, &p, false));
+    return xpu_fault_raise(stream, p.fault);
 }
 
 xpu_status xpu_gemm_grouped(xpu_stream *stream, const xpu_gemm_args *given, xpu_grouped grouped,
@@ -302,7 +304,9 @@ bool gemm_try_dequant_on_the_fly(xpu_stream *stream, const xpu_device_properties
     const matrix_unit unit = matrix_unit_of(properties, args.operand, &emulated);
     gemm_plan plan = {0};
     if (!gemm_plan_unit(xpu_stream_device(stream), unit, emulated, properties, &args, &plan)) return false;
-    *status = gemm_launch(stream, &args, &plan);
+    *status = ends ? xpu_fault_watch(stream, &args.fault) : XPU_SUCCESS;
+    if (*status == XPU_SUCCESS) *status = gemm_launch(stream, &args, &plan);
+    if (*status == XPU_SUCCESS && ends) *status = xpu_fault_raise(stream, args.fault);
     return true;
 }
 

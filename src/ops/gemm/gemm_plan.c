@@ -2,6 +2,7 @@
 #include "ops/gemm/gemm_plan.h"
 
 #include "ops/gemm/epilogue.h"
+#include "ops/gemm/host_provider.h"
 #include "ops/iter.h"
 
 xpu_post_ops gemm_post_ops_of(const xpu_gemm_args *args) {
@@ -137,6 +138,8 @@ gemm_params gemm_params_for(const gemm_problem *args) {
                           .c = XPU_ADDR(args->c.data),
                           .out = XPU_ADDR(args->out.data),
                           .ends = XPU_ADDR(args->ends),
+                          .partial = XPU_ADDR(args->fault),
+                          .slices = (int64_t)XPU_ADDR(GEMM_BAD_ENDS),
                           .batch = args->batch,
                           .m = args->m,
                           .n = args->n,
@@ -422,7 +425,7 @@ xpu_status gemm_launch(xpu_stream *stream, const gemm_problem *args, gemm_plan *
     gemm_quantized_params params = {.gemm = gemm_params_for(args)};
     if (args->lines) params.b = args->lines->lines;
     const size_t size = args->lines ? sizeof params : sizeof params.gemm;
-    params.gemm.slices = plan->slices;
+    if (!args->grouped) params.gemm.slices = plan->slices;
     params.gemm.slice = plan->slice;
     plan->choice.sliced = plan->slices > 1;
     const groups_shape shape = gemm_shape_of_groups(args);

@@ -21,6 +21,7 @@ typedef struct gemm_problem {
     fused_form fused;
     xpu_grouped grouped; /* 0: all products of the batch share them */
     const int32_t *ends; /* of groups */
+    xpu_fault *fault;    /* where those out of range are reported */
 } gemm_problem;
 
 xpu_post_ops gemm_post_ops_of(const xpu_gemm_args *args);

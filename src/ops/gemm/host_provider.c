@@ -110,8 +110,7 @@ static xpu_status call_grouped(xpu_stream *stream, const void *given) {
         xpu_gemm_args args = call->args;
         int64_t *const cut[] = {NULL, &args.m, &args.n, &args.k};
         int64_t end = call->ends[g], *size = cut[call->grouped];
-        if (end < begin) end = begin;
-        if (end > *size) end = *size;
+        if (end < begin || end > *size) return op_fail(XPU_ERROR_ASSERTION, GEMM_BAD_ENDS);
         *size = end - begin;
         args.batch = 1;
         const int64_t element = (int64_t)xpu_dtype_size(args.dtype);

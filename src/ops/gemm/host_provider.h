@@ -13,6 +13,7 @@ xpu_status host_gemm_wide(xpu_stream *stream, const xpu_gemm_args *args);
 bool host_has_fast_wide(int device);
 
 /* The same for grouped products. */
+#define GEMM_BAD_ENDS "grouped product: offsets don't ascend, or are out of range"
 typedef struct grouped_call {
     xpu_gemm_args args;
     xpu_grouped grouped;
