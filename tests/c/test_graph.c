@@ -306,8 +306,8 @@ static void what_cannot_be_recorded_is_refused(void **state) {
     REFUSED(xpu_stream_wait(stream, before), "not part of the capture");
     SUCCEEDS(xpu_event_record(within, stream));
     REFUSED(xpu_event_synchronize(within), "recorded during a capture");
-    REFUSED(xpu_graph_replay(graph, other), "captures");
-    REFUSED(xpu_graph_reset(graph), "captures");
+    REFUSED(xpu_graph_replay(graph, other), "is capturing");
+    REFUSED(xpu_graph_reset(graph), "is capturing");
     /* calls outside of the capture work */
     add_to(other, memory, 1000);
     SUCCEEDS(xpu_stream_synchronize(other));
