@@ -141,7 +141,7 @@ c10::intrusive_ptr<c10d::Work> MpiTransport::begin(const Tensor &tensor, bool se
                                                    uint64_t tag) {
     const mpi_address address{other < 0 ? -1 : processes_.at(static_cast<size_t>(other)), group_, tag};
     auto *kept = new Tensor(tensor);
-    const auto release = [](void *tensor) { delete static_cast<Tensor *>(tensor); };
+    const auto release = [](void *held) { delete static_cast<Tensor *>(held); };
     auto *message = sends
                         ? mpi().send(&address, tensor.const_data_ptr(), tensor.nbytes(), kept, release)
                         : mpi().receive(&address, tensor.mutable_data_ptr(), tensor.nbytes(), kept, release);
