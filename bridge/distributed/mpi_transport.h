@@ -1,7 +1,7 @@
 // Transport of CPU tensors over MPI: the sends and receives that an exchange needs of a backend.
 //
-// All MPI calls are in mpi/messages.c, which is compiled at run time; this loads that library. Any thread may
-// call: messages.c serializes its MPI calls. Failures throw c10::DistBackendError.
+// All MPI calls are in mpi/, which is compiled at run time; this loads that library. Any thread may call: the
+// library serializes its MPI calls. Failures throw c10::DistBackendError.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>

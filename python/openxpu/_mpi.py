@@ -1,6 +1,6 @@
 """Process groups over MPI: find MPI's compiler, build the library that calls MPI, and initialize MPI.
 
-MPICH and Open MPI have different ABIs. The code that calls them (``share/mpi/messages.c``) is therefore
+MPICH and Open MPI have different ABIs. The code that calls them (``share/mpi``) is therefore
 compiled at run time with that MPI's own ``mpicc``, and cached beside the kernels.
 """
 
@@ -119,7 +119,8 @@ def _build(compiler: Compiler, path: Path) -> None:
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
         pass
     command = [compiler.path, "-std=c11", "-O2", "-fPIC", "-shared", "-pthread", "-o", part.name]
-    done = subprocess.run([*command, str(_MAIN)], capture_output=True, text=True)
+    sources = map(str, sorted(_SOURCES.glob("*.c")))
+    done = subprocess.run([*command, *sources], capture_output=True, text=True)
     if done.returncode:
         os.unlink(part.name)
         raise RuntimeError(f"{compiler.path} could not compile openxpu's MPI library:\n{done.stderr[-2000:]}")

@@ -272,9 +272,10 @@ def test_messages(tmp_path: Path) -> None:
     """The C code without PyTorch: some threads cancel messages while others receive theirs."""
     from openxpu import _mpi
 
-    root, program = ROOT, str(tmp_path / "messages")
-    sources = [root / "tests/races/mpi_messages.c", root / "bridge/distributed/mpi/messages.c"]
-    command = [_mpi._compiler().path, "-std=c11", "-O1", "-pthread", f"-I{sources[1].parent}", "-o", program]
+    program = str(tmp_path / "messages")
+    folder = ROOT / "bridge/distributed/mpi"
+    sources = [ROOT / "tests/races/mpi_messages.c", *folder.glob("*.c")]
+    command = [_mpi._compiler().path, "-std=c11", "-O1", "-pthread", f"-I{folder}", "-o", program]
     run_command([*command, *sources], timeout=100)
     done = launch(3, [program], python=False)
     assert not done.returncode and done.stdout.count(": 1140 messages") == 3, done.stdout

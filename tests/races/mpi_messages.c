@@ -2,8 +2,9 @@
  * bytes and many, asked for before and after they come, given up while the others take them. What comes is
  * compared, and all memory has to be given back. tests/python/test_mpi.py builds and starts it:
  *
- *     mpicc -std=c11 -pthread -I bridge/distributed/mpi tests/races/mpi_messages.c
- * bridge/distributed/mpi/messages.c mpiexec -n 3 ./a.out
+ *     cd bridge/distributed/mpi
+ *     mpicc -std=c11 -pthread -I . ../../../tests/races/mpi_messages.c *.c
+ *     mpiexec -n 3 ./a.out
  */
 #define _POSIX_C_SOURCE 200809L
 #include "messages.h"

@@ -1,6 +1,6 @@
 /* Messages between processes over MPI, with 64-bit tags, groups, timeouts and cancellation.
  *
- * MPICH and Open MPI have different ABIs. messages.c is therefore compiled at run time with that MPI's own
+ * MPICH and Open MPI have different ABIs. This folder is therefore compiled at run time with that MPI's own
  * mpicc, and this table is the only interface to the bridge. MPI is called under a lock, by one thread at a
  * time: a waiting thread, or a background thread that sleeps most of the time.
  *
