@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PARAGRAPH, LINE, ENTRY = 600, 1000, 60  # characters, characters, words
+WORDS, SENTENCE = 30000, 35  # words: of all documents together, of a sentence in a public header
 MADE = ("build/", ".venv/", "dist/")  # not in the repository
 
 
@@ -84,6 +86,50 @@ def test_links_resolve(page):
     assert not broken
 
 
+def tracked(*patterns: str) -> list[Path]:
+    """Return the repository's files that match the patterns."""
+    listed = subprocess.run(
+        ["git", "ls-files", *patterns], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    return [ROOT / name for name in listed.stdout.splitlines()]
+
+
+def words(text: str) -> int:
+    """Count the words of a document, without the pipes of its tables."""
+    return len(text.replace("|", "").split())
+
+
+def test_all_documents_together_are_short():
+    count = sum(words(page.read_text()) for page in tracked("*.md"))
+    assert count <= WORDS
+
+
+def sentences(header: str) -> Iterator[str]:
+    """Yield the sentences of a header's comments.
+
+    Lines that are code (indented after an empty line), rows of tables (with columns apart) and formulas (that
+    begin with ``name =``) are none. A sentence ends before them, and before items and labels such as "Errors:".
+    """
+    for comment in re.finditer(r"/\*(.*?)\*/|//([^\n]*)", header, re.DOTALL):
+        lines = [re.sub(r"^\s*\*(?: |$)", "", line) for line in (comment[1] or comment[2] or "").split("\n")]
+        text, is_code = "", False
+        for before, line in zip(["", *lines], lines, strict=False):
+            is_code = line.startswith("    ") and (is_code or not before.strip())
+            if is_code or not line.strip() or re.search(r"\S {2,}\S|^\s*[\w'`]+(?:\[[^\]]*\])? = ", line):
+                text += "\n"
+                continue
+            is_item = re.match(r"\s*(?:[-*]|\d+\.|[\w`][\w`, ]*:)(?:\s|$)", line)
+            text += "\n" if is_item and not re.search(r"[\w,]$", before) else " "
+            text += line.strip()
+        yield from filter(None, map(str.strip, re.split(r"(?<=[.?!])\s+|\n", text)))
+
+
+@pytest.mark.parametrize("header", tracked("include/xpu/*"), ids=lambda header: header.name)
+def test_sentences_of_public_headers_are_short(header):
+    long = [(len(s.split()), s) for s in sentences(header.read_text()) if len(s.split()) > SENTENCE]
+    assert not long
+
+
 def test_known_issues_are_numbered_and_short():
     text = (ROOT / "docs" / "known-issues.md").read_text()
     entries = re.findall(r"^(\d+)\. (.*)$", text, re.MULTILINE)
@@ -103,3 +149,20 @@ def test_checks_find_what_they_look_for():
     page = "# A b: c\n\nOne\ntwo.\n- three\n- four\n\n| a | b |\n\n```\n# code\n```\n1. five\n"
     assert [*paragraphs(page)] == ["One two.", "- three", "- four", "1. five"]
     assert anchors(page) == {"a-b-c"}
+    assert words("| a | b c |\n\n| d | e-f |\n") == 5
+    header = """/* One
+ * two? Three.
+ *
+ *     xpu_code();
+ *     more();
+ *
+ * Errors: four,
+ * five: six
+ *     seven.
+ * key      a row
+ * out[i] = formula
+ * eight. */
+int x; /* nine */ int y; // ten
+"""
+    found = ["One two?", "Three.", "Errors: four, five: six seven.", "eight.", "nine", "ten"]
+    assert [*sentences(header)] == found

@@ -3,8 +3,11 @@
  *     S = scale * Q K^T + bias;  P = softmax(S);  out = dropout(P) V;  logsumexp = log(sum(exp(S)))
  *
  * Shapes:
- *     query B x H x L x D, key B x Hkv x S x D, value B x Hkv x S x Dv
- *     out B x H x L x Dv, logsumexp B x H x L
+ *     query      [B, H, L, D]
+ *     key        [B, Hkv, S, D]
+ *     value      [B, Hkv, S, Dv]
+ *     out        [B, H, L, Dv]
+ *     logsumexp  [B, H, L]
  * Dtypes: one of fp16, bf16, fp32; logsumexp is fp32.
  * H is a multiple of Hkv: query head h uses key head h / (H / Hkv). */
 #ifndef XPU_OPS_ATTENTION_H
@@ -19,8 +22,7 @@ extern "C" {
 /* Arguments. All tensors have 4 dimensions, logsumexp 3.
  *
  * bias: B x H x L x S or NULL; strides of 0 broadcast. With dtype bool it is a mask: true takes part. A row
- * in
- *     which nothing takes part gives zeros and a logsumexp of -infinity.
+ *     in which nothing takes part gives zeros and a logsumexp of -infinity.
  * causal: query i sees keys 0 to i.
  * dropout: an element is kept if its random number is at least `dropout`, and then divided by 1 - dropout.
  *     Numbers come from Philox with `seed`, `offset` and the element's position. Backward draws them again.
