@@ -150,7 +150,7 @@ def same_weights(state: dict[str, Tensor], steps: int, optimizer: str = "SGD") -
     assert state.keys() == want.keys()
     for name, x in state.items():
         full = x.full_tensor() if hasattr(x, "full_tensor") else x
-        assert_close(full, want[name], atol=1e-4, device=None, what=name)
+        assert_close(full, want[name], dtype=full.dtype, rtol=0, atol=1e-4, device=None, what=name)
 
 
 def same_on_all(net: nn.Module) -> None:
