@@ -143,7 +143,7 @@ def test_sensors_are_found_by_their_address(driver: Path, tmp_path: Path, mask: 
 def test_sensors_say_what_fails(driver: Path, tmp_path: Path) -> None:
     (tmp_path / "pyzes.py").write_text(PYZES)
     variables = {"FAKE_ZES": "", "FAKE_ZES_ERROR": "7"}
-    assert "Sysman doesn't start (rc=7)" in ask(driver, TEMPERATURES, "rusticl", tmp_path, **variables)
+    assert "Sysman could not start (rc=7)" in ask(driver, TEMPERATURES, "rusticl", tmp_path, **variables)
 
 
 NAMES = "print([torch.xpu.get_device_name(i) for i in range(torch.xpu.device_count())])"
