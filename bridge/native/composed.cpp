@@ -56,9 +56,18 @@ struct Windows {
     int64_t count(int d, int64_t size) const {
         return (size + 2 * padding[d] - dilation[d] * (kernel[d] - 1) - 1) / stride[d] + 1;
     }
+    void check_lengths() const {
+        const auto check = [](const char *name, IntArrayRef list) {
+            TORCH_CHECK(list.size() == 2, "It is expected ", name, " equals to 2, but got size ",
+                        list.size());
+        };
+        check("kernel_size", kernel), check("dilation", dilation);
+        check("padding", padding), check("stride", stride);
+    }
 };
 
 Tensor windows_of(const Tensor &self, const Windows &w) {
+    w.check_lengths();
     im2col_shape_check(self, Tensor(), w.kernel[0], w.kernel[1], w.dilation[0], w.dilation[1], w.padding[0],
                        w.padding[1], w.stride[0], w.stride[1]);
     const auto input = self.dim() == 3 ? self.unsqueeze(0) : self;
@@ -77,6 +86,8 @@ Tensor windows_of(const Tensor &self, const Windows &w) {
 
 // col2im: adds up all windows at their positions.
 Tensor image_of(const Tensor &self, IntArrayRef size, const Windows &w) {
+    w.check_lengths();
+    TORCH_CHECK(size.size() == 2, "It is expected output_size equals to 2, but got size ", size.size());
     col2im_shape_check(self, Tensor(), size[0], size[1], w.kernel[0], w.kernel[1], w.dilation[0],
                        w.dilation[1], w.padding[0], w.padding[1], w.stride[0], w.stride[1]);
     const auto input = self.dim() == 2 ? self.unsqueeze(0) : self;

@@ -76,6 +76,11 @@ GRADIENT_PADS = {
     for wrong in ("batch", "size")
 }
 REFUSED: dict[str, Callable[[], object]] = {
+    "im2col, stride": lambda: aten.im2col(ones(0, 1, 5, 5), [2, 2], [1, 1], [0, 0], []),
+    "im2col, dilation": lambda: aten.im2col(ones(1, 1, 5, 5), [2, 2], [], [0, 0], [2, 2]),
+    "im2col, kernel": lambda: aten.im2col(ones(1, 1, 5, 5), [2], [1, 1], [0, 0], [2, 2]),
+    "col2im, size": lambda: aten.col2im(ones(1, 4, 16), [5], [2, 2], [1, 1], [0, 0], [1, 1]),
+    "col2im, padding": lambda: aten.col2im(ones(1, 4, 16), [5, 5], [2, 2], [1, 1], [], [1, 1]),
     "ctc_loss, gradient": lambda: ctc_gradient(grad=0),
     "ctc_loss, likelihood": lambda: ctc_gradient(likelihood=1),
     "ctc_loss, alpha": lambda: ctc_gradient(alpha=(2, 5, 6)),
