@@ -76,8 +76,8 @@ Tensor checked_coo_tensor(const Tensor &indices, const Tensor &values, at::IntAr
         at::native::sparse_coo_tensor(indices, values, size, dtype, layout, device, pin_memory, std::nullopt);
     if (!is_coalesced) return result;
     if (*is_coalesced && checks_invariants() && result._nnz() > 1) {
-        const auto size = result.sizes().slice(0, result.sparse_dim());
-        const auto keys = keys_of(result._indices(), size, key_steps(size));
+        const auto sparse_size = result.sizes().slice(0, result.sparse_dim());
+        const auto keys = keys_of(result._indices(), sparse_size, key_steps(sparse_size));
         TORCH_CHECK(keys.slice(0, 1).gt(keys.slice(0, 0, -1)).all().item<bool>(),
                     "cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor");
     }
