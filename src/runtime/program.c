@@ -86,16 +86,19 @@ static void keep_binary(const cl_device *device, cl_program *program, const char
 }
 
 /* With OPENXPU_DUMP_KERNELS=folder, writes the source to folder/KEY.cl. Its first line is a comment with
- * label and build options, as an offline compiler needs them. */
-static void dump_source(const char *source, const char *options, const char *label, const char *key) {
+ * label and build options, as an offline compiler needs them. A missing folder is created. */
+static xpu_status dump_source(const char *source, const char *options, const char *label, const char *key) {
     const char *folder = getenv("OPENXPU_DUMP_KERNELS");
-    char path[4096];
-    if (!folder || !*folder || snprintf(path, sizeof path, "%s/%s.cl", folder, key) >= (int)sizeof path)
-        return;
-    FILE *file = fopen(path, "w");
-    if (!file) return;
-    fprintf(file, "// %s | %s\n%s", label, options, source);
-    fclose(file);
+    char path[OS_PATH_SIZE];
+    FILE *file = NULL;
+    if (!folder || !*folder) return XPU_SUCCESS;
+    os_folders_make(folder);
+    if (snprintf(path, sizeof path, "%s/%s.cl", folder, key) < (int)sizeof path) file = fopen(path, "w");
+    bool written = file && fprintf(file, "// %s | %s\n%s", label, options, source) >= 0;
+    if (file) written = !fclose(file) && written;
+    return written
+               ? XPU_SUCCESS
+               : xpu_fail(XPU_ERROR_IO, "kernel %s: OPENXPU_DUMP_KERNELS=%s can't be written", label, folder);
 }
 
 /* Appends the build log to the error text. */
@@ -217,15 +220,15 @@ static xpu_status get_program(int index, const code *from, const char *label, co
         *result = p;
         return XPU_SUCCESS;
     }
-    cached_program *p = core_calloc(1, sizeof *p);
-    if (!p) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a program");
-    if (from->source) dump_source(from->source, from->options, label, key);
+    if (from->source) XPU_TRY(dump_source(from->source, from->options, label, key));
     for (int i = 0; i < from->count; i++) {
         const code one = {.source = from->sources[i], .options = from->options};
         char part[KEY_SIZE];
         end_key(device, hash_code(&one), part);
-        dump_source(one.source, one.options, label, part);
+        XPU_TRY(dump_source(one.source, one.options, label, part));
     }
+    cached_program *p = core_calloc(1, sizeof *p);
+    if (!p) return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for a program");
     xpu_status status = make_program(device, from, label, key, &p->program);
     if (status != XPU_SUCCESS) {
         core_free(p);

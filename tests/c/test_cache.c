@@ -249,6 +249,30 @@ static void leftovers_go_away(void **state) {
     assert_int_equal(access(young, F_OK), 0);
 }
 
+/* Sources are dumped into a folder that did not exist; one that can't be written is an error. */
+static void dumped_sources(void **state) {
+    char dump[512], nested[600], no_folder[600];
+    snprintf(dump, sizeof dump, "%s/dump", folder);
+    snprintf(nested, sizeof nested, "%s/nested", dump);
+    setenv("OPENXPU_DUMP_KERNELS", nested, 1);
+    assert_int_equal(run(1), BUILT);
+    char cache_folder[sizeof folder];
+    memcpy(cache_folder, folder, sizeof folder);
+    snprintf(folder, sizeof folder, "%.200s", nested);
+    assert_int_equal(list(".cl"), 1);
+    assert_true(read_file(paths[0]) > 100 && !memcmp(bytes, "// ", 3));
+    memcpy(folder, cache_folder, sizeof folder);
+    unlink(paths[0]);
+    assert_int_equal(rmdir(nested), 0);
+    assert_int_equal(rmdir(dump), 0);
+
+    assert_int_equal(list(".bin"), 1);
+    snprintf(no_folder, sizeof no_folder, "%s/folder", paths[0]); /* below a file */
+    setenv("OPENXPU_DUMP_KERNELS", no_folder, 1);
+    assert_int_equal(run(2), WRONG);
+    unsetenv("OPENXPU_DUMP_KERNELS");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int count, char **arguments) {
@@ -263,6 +287,7 @@ int main(int count, char **arguments) {
                                        TEST(folders_that_do_not_work),
                                        TEST(four_writers_at_once),
                                        TEST(killed_writers),
-                                       TEST(leftovers_go_away)};
+                                       TEST(leftovers_go_away),
+                                       TEST(dumped_sources)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
