@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -50,10 +51,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Turn off OpInfo's search of the call stack for a unittest, done twice for each list of samples.
+    """Leave out work that takes longer than most tests and finds nothing.
 
-    It takes longer than most tests and finds none here.
+    The garbage collector need not look at the modules and test items that live to the end, and OpInfo need not search
+    the call stack for a unittest, which it does twice for each list of samples.
     """
+    gc.collect()
+    gc.freeze()
     for name in ("common_utils", "opinfo.core"):
         module = sys.modules.get(f"torch.testing._internal.{name}")
         if hasattr(module, "extract_test_fn"):
