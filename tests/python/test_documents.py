@@ -9,11 +9,13 @@ from pathlib import Path
 
 import openxpu
 import pytest
+from processes import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PARAGRAPH, LINE, ENTRY = 600, 1000, 60  # characters, characters, words
 WORDS, SENTENCE = 30000, 35  # words: of all documents together, of a sentence in a public header
+MULTILINE = re.MULTILINE | re.DOTALL
 MADE = ("build/", ".venv/", "dist/")  # not in the repository
 
 
@@ -48,7 +50,7 @@ def test_files_and_targets_that_it_names_are_there(page):
 
 def without_code(text: str) -> str:
     """Return the text without its fenced blocks."""
-    return re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^( *)```.*?^\1```$", "", text, flags=MULTILINE)
 
 
 def paragraphs(text: str) -> Iterator[str]:
@@ -57,6 +59,11 @@ def paragraphs(text: str) -> Iterator[str]:
         lines = [line.strip() for line in block.splitlines() if not re.match(r"\s*(\||#|<!--)", line)]
         if joined := " ".join(filter(None, lines)):
             yield joined
+
+
+def code_blocks(page: Path) -> str:
+    """Return the page with every fenced block but those of commands removed, so that fences match in pairs."""
+    return re.sub(r"^( *)```[a-z]+\n.*?^\1```$", "", page.read_text(), flags=MULTILINE)
 
 
 def anchors(text: str) -> set[str]:
@@ -128,6 +135,27 @@ def sentences(header: str) -> Iterator[str]:
 def test_sentences_of_public_headers_are_short(header):
     long = [(len(s.split()), s) for s in sentences(header.read_text()) if len(s.split()) > SENTENCE]
     assert not long
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_are_run_or_marked(page):
+    """A block of commands says above it what runs them, or why nothing does; files that it names exist."""
+    unmarked = []
+    for mark, block in re.findall(
+        r"(?:^ *<!-- ([^\n]*) -->\n)?^ *```\n(.*?)^ *```$", code_blocks(page), MULTILINE
+    ):
+        named = re.findall(r"(?:tests|\.ci)/[\w./]+", mark)
+        assert all((ROOT / name.rstrip(".")).exists() for name in named), mark
+        if not named and "not run by tests: " not in mark:
+            unmarked.append(block)
+    assert not unmarked
+
+
+def test_the_readmes_example_learns():
+    example = re.search(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), MULTILINE)
+    assert example
+    loss = run_python(example[1]).stdout.split()[-1]
+    assert 0 < float(loss) < 0.2
 
 
 def test_known_issues_are_numbered_and_short():
