@@ -585,7 +585,7 @@ static void pixels_as_they_lie(void **unused) {
 static void transformed(void **unused) {
     const int number = xpu_tuning_index("conv_winograd"), tile = xpu_tuning_index("matrix_tile");
     SUCCEEDS(xpu_tuning_set(0, tile, 1 << 20));
-    for (int i = 0; i < 40 + extra / 4 && by_fma; i++) {
+    for (int i = 0; i < (every > 1 ? 20 : 40) + extra / 4 && by_fma; i++) {
         static const layout layouts[] = {CHANNELS_FIRST, CHANNELS_LAST, ANY_LAYOUT};
         problem p = {.dtype = XPU_FLOAT32, .dims = 2, .groups = 1, .bias = pick(0, 1), .align = 1};
         if (i % 4 == 3) p.dtype = pick(0, 1) ? XPU_FLOAT16 : XPU_BFLOAT16;
