@@ -531,10 +531,11 @@ static void emit_roots(emitter *e, plan *p) {
         if (g->roots[i].kind == ROOT_COPY) copies[i] = read_root(e, &g->roots[i], p->at);
         note_wanted(e, &g->roots[i]);
     }
+    /* One lane alone writes an element that several have, on processors, too: lanes need not run in step, and
+     * the others, which read the old value, would add to a carried sum again. */
     for (int i = 0; i < g->count; i++)
         if (g->roots[i].kind == ROOT_COPY)
-            write_materialized(e, &(value){.materialized = g->roots[i].to}, p->at, &copies[i],
-                               e->t->target.is_cpu ? NULL : p->guard);
+            write_materialized(e, &(value){.materialized = g->roots[i].to}, p->at, &copies[i], p->guard);
     e->here = NULL;
 }
 
