@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "python"
+MOST = 12  # cases of a parametrized test in `make test`
 if (SOURCE / "openxpu" / "_bridge.so").exists():
     sys.path.insert(0, str(SOURCE))
 
@@ -26,8 +27,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out cases of parametrized tests (see sampling.py).
 
-    With OPENXPU_TEST_PAIRS=1 each test runs with enough of its cases to see every pair of parameters' values, and those
-    marked as extended don't run; with OPENXPU_TEST_EVERY=N one in N cases.
+    With OPENXPU_TEST_PAIRS=1 each test runs with enough of its cases to see every pair of parameters' values, but with
+    no more than MOST unless single values need them, and those marked as extended don't run; with OPENXPU_TEST_EVERY=N
+    one in N cases.
     """
     every = int(os.environ.get("OPENXPU_TEST_EVERY", "1"))
     by_pairs = os.environ.get("OPENXPU_TEST_PAIRS", "0") == "1"
@@ -42,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for cases in tests.values():
         names = [case.nodeid for case in cases]
         if by_pairs and all(hasattr(case, "callspec") for case in cases):
-            kept = sampling.pairwise([tuple(case.callspec._idlist) for case in cases], names)
+            kept = sampling.pairwise([tuple(case.callspec._idlist) for case in cases], names, MOST)
             cases = [cases[i] for i in kept]
             names = [case.nodeid for case in cases]
         chosen.update(cases[i] for i in sampling.one_in(every, names))
@@ -62,3 +64,10 @@ def pytest_collection_finish() -> None:
         module = sys.modules.get(f"torch.testing._internal.{name}")
         if hasattr(module, "extract_test_fn"):
             vars(module)["extract_test_fn"] = lambda: None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Free what a file's tests left behind, such as graphs, whose memory the next file's tests may not share."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()

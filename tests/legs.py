@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -31,7 +32,9 @@ BUDGET = 2 * 20 * 60  # seconds of processor time
 LIMIT = 3 * 3600  # seconds, after which a leg hangs
 
 PYTEST = "OMP_WAIT_POLICY=passive .venv/bin/python -m pytest -q -n 2 --dist worksteal --timeout 600"
-PAIRS = "OPENXPU_TEST_PAIRS=1"  # of parameters: see tests/sampling.py
+# How `make test` runs most tests: with pairs of parameters (tests/sampling.py), and without the optimizer of the
+# driver's compiler, which takes most of the time. "optimized" and "c" test what it optimizes, `make test-all` all.
+QUICK = "OPENXPU_TEST_PAIRS=1 OPENXPU_BUILD_OPTIONS=-cl-opt-disable"
 ALL_SAMPLES = f"OPENXPU_TEST_ALL=1 {PYTEST.replace('600', '3600')}"
 UNITS = "build/tests/c/test_"
 
@@ -43,11 +46,16 @@ CHECK = {
 TEST = {
     "lint": "make -s lint",
     "c": "ctest --test-dir build -j 2 --output-on-failure",
-    "ops": f"{PAIRS} OPENXPU_POISON=ff {PYTEST} tests/ops",
-    "python": f"{PAIRS} {PYTEST} tests/python",
-    "tile": f"{PAIRS} {PYTEST} tests --ignore tests/ops --ignore tests/python",
+    "optimized": f"OPENXPU_TEST_PAIRS=1 {PYTEST} tests/check tests/intel_cpu",
+    "ops": f"{QUICK} OPENXPU_POISON=ff {PYTEST} tests/ops",
+    "python": f"{QUICK} {PYTEST} tests/python",
+    "tile": f"{QUICK} {PYTEST} tests --ignore tests/ops --ignore tests/python"
+    " --ignore tests/check --ignore tests/intel_cpu",
 }
-FULL = {name: command.removeprefix(f"{PAIRS} ") for name, command in TEST.items()}
+FULL = {
+    name: re.sub("^(OPENXPU_(TEST_PAIRS|BUILD_OPTIONS)=\\S+ )+", "", command)
+    for name, command in TEST.items()
+}
 LONG = {
     "docs": "make -s docs",
     "tidy": "make -s tidy",

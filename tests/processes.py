@@ -15,6 +15,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import preloaded
+
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 SOURCE = ROOT / "python"
@@ -47,14 +49,17 @@ def run_python(
     """Run a Python program with arguments. For other parameters see ``run``.
 
     The program is a file, or text, for which openxpu and torch are imported unless ``bare``. ``"-m"`` runs
-    the module that the first argument names.
+    the module that the first argument names. Unless ``bare``, the process may be a fork of one that has imported
+    PyTorch already (preloaded.py).
     """
     __tracebackhide__ = True
     if isinstance(program, Path) or program == "-m":
-        command = [program]
+        words = [program]
     else:
-        command = ["-c", program if bare else f"import openxpu, torch\n{program}"]
-    return run([sys.executable, *command, *arguments], env=env, timeout=timeout, cwd=cwd, status=status)
+        words = ["-c", program if bare else f"import openxpu, torch\n{program}"]
+    words = [str(word) for word in (*words, *arguments)]
+    command = None if bare else preloaded.command(words, environment(env))
+    return run(command or [sys.executable, *words], env=env, timeout=timeout, cwd=cwd, status=status)
 
 
 def run(

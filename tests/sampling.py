@@ -57,25 +57,29 @@ def pairs(case: Case) -> set[tuple[int, str, int, str]]:
     return {(i, case[i], j, case[j]) for i, j in itertools.combinations(range(len(case)), 2)}
 
 
-def pairwise(cases: Sequence[Case], names: Sequence[str]) -> list[int]:
+def pairwise(cases: Sequence[Case], names: Sequence[str], most: int | None = None) -> list[int]:
     """Choose cases until every pair of values that occurs in some case occurs in a chosen one.
 
     Most faults depend on one parameter or on two of them together. Dtypes of a class count as one value; which of them
     runs differs from test to test. The choice is greedy: next comes the case that adds
     most pairs, the first by name among equals. Since the gain of a case only falls, a stale maximum is recomputed only
     when it reaches the top of the heap.
+
+    With ``most``, no more than that many cases are chosen once every single value occurs in one of them.
     """
     cases = [without_dtypes(case) for case in cases]
     order, chosen = by_name(names), []
     seen: set[tuple[int, str, int, str]] = set()
+    unseen = {value for case in cases for value in enumerate(case)}
     waiting = [(-len(pairs(cases[i])), rank, i) for rank, i in enumerate(order)]
     heapq.heapify(waiting)
-    while waiting:
+    while waiting and (most is None or unseen or len(chosen) < most):
         _, rank, i = heapq.heappop(waiting)
         gain = len(pairs(cases[i]) - seen)
         if waiting and -gain > waiting[0][0]:
             heapq.heappush(waiting, (-gain, rank, i))
         elif gain:
             seen |= pairs(cases[i])
+            unseen -= set(enumerate(cases[i]))
             chosen.append(i)
     return chosen

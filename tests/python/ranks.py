@@ -130,6 +130,13 @@ def environment() -> dict[str, str]:
     return processes.environment(others | threads)
 
 
+def python(*arguments: str, env: dict[str, str]) -> list[str]:
+    """Return the command of a Python program, which may be a fork of a process that has imported PyTorch."""
+    import preloaded
+
+    return preloaded.command([*arguments], env) or [sys.executable, *arguments]
+
+
 @functools.cache
 def launcher() -> tuple[str, ...]:
     """Return the command of the launcher next to the MPI compiler that openxpu uses; () without MPI."""
@@ -180,7 +187,7 @@ def results(
         logs = [open(os.path.join(shared, f"{r}.log"), "w+") for r in range(ranks)]
         processes = [
             subprocess.Popen(
-                [sys.executable, file, str(r), shared, kind, str(ranks)],
+                python(file, str(r), shared, kind, str(ranks), env=variables),
                 env=variables,
                 stdout=logs[r],
                 stderr=logs[r],

@@ -37,14 +37,19 @@ IMPORTS = """
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the packages; each is made by another process."""
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the packages that the chosen tests name; each is made by another process."""
     made: Path = tmp_path_factory.mktemp("packages")
     # a separate cache: processes that pack the same model at once would write the same files
     cache = str(tmp_path_factory.mktemp("inductor"))
     variables = environment({"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": cache})
     script = str(Path(__file__).with_name("aoti_models.py"))
-    names = list(CASES)
+    chosen = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    names = [
+        name
+        for name in CASES
+        if name in ("encoder", "decoder") or any(each.get("name") == name for each in chosen)
+    ]
     started = [
         subprocess.Popen(
             [sys.executable, script, str(made), *names[part::2]],
@@ -76,7 +81,13 @@ def largest_difference(a: list[Tensor], b: list[Tensor]) -> float:
     return max((x.double().cpu() - y.double().cpu()).abs().max().item() for x, y in zip(a, b, strict=True))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("encoder", "images") else pytest.mark.extended)
+        for name in CASES
+    ],
+)
 def test_numbers_are_those_of_the_eager_model(name: str, folder: Path) -> None:
     case = CASES[name]
     loaded = torch._inductor.aoti_load_package(str(folder / f"{name}.pt2"))
@@ -115,6 +126,7 @@ def test_inputs_of_other_shapes_are_refused(folder: Path) -> None:
     )
 
 
+@pytest.mark.extended
 def test_open_dimensions_of_none_and_one(tmp_path: Path) -> None:
     """Sizes 0 and 1 work as in the exported program, where only minimums from three on are checked."""
 
@@ -414,6 +426,7 @@ def test_a_program_without_an_interpreter(tmp_path: Path, fresh_compiler: None) 
     run([program, opened, package])
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(CMAKE is None, reason="no cmake")
 def test_packages_run_from_cpp(folder: Path, tmp_path: Path) -> None:
     """Build the example's program with CMake: static and dynamic sizes, results as in eager mode, no libpython loaded."""
@@ -451,6 +464,7 @@ def cpp_wrapper(fresh_compiler: None) -> Iterator[Callable[[nn.Module], Callable
         yield lambda model: torch.compile(model, dynamic=True)
 
 
+@pytest.mark.extended
 def test_cpp_wrapper(cpp_wrapper: Callable[[nn.Module], Callable[..., Tensor]]) -> None:
     """Kernels, a product and attention; changing sizes; the first call, which autotunes, and later ones."""
     case = CASES["llama"]

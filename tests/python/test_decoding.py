@@ -246,6 +246,7 @@ def test_parts_that_others_use(use: str) -> None:
         assert_close(one, reference, dtype=one.dtype, rtol=0.02, relative_to="norm")
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")
 @pytest.mark.parametrize(
     "tier", [TIERS[0], *(pytest.param(t, marks=pytest.mark.extended) for t in TIERS[1:])]

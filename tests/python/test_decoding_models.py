@@ -83,6 +83,7 @@ def compare(model: Any, per_layer: int, others: int = OTHERS) -> None:
         assert len(names) == per_layer * LAYERS + others, names
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("family, tunes", [("Llama", False), ("Qwen3", True)])
 def test_launches(family: str, tunes: bool) -> None:
     """With autotuning, as torchao sets it, Inductor turns products into sums."""

@@ -842,6 +842,7 @@ def test_bound(name: str) -> None:
     check(name, results(__file__, 4, "bound", (("OPENXPU_DEVICE", "cpu,cpu"),)))
 
 
+@pytest.mark.extended
 def test_example() -> None:
     example = ROOT / "examples" / "python" / "distributed.py"
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), str(example)]

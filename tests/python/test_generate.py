@@ -66,6 +66,7 @@ def test_answer(weights: str, folder: Path, capsys: pytest.CaptureFixture[str]) 
     )
 
 
+@pytest.mark.extended
 @pytest.mark.filterwarnings("ignore")
 def test_compiled(folder: Path, capsys: pytest.CaptureFixture[str], fresh_compiler: None) -> None:
     pytest.importorskip("triton")

@@ -149,6 +149,7 @@ print(torch.xpu.max_memory_reserved() <= total, torch.xpu.max_memory_reserved() 
 """
 
 
+@pytest.mark.extended
 def test_continuous_batching_takes_what_there_is():
     pytest.importorskip("transformers")
     environment = {"OPENXPU_HOST_MEMORY": "1500MiB", "TRANSFORMERS_VERBOSITY": "error"}

@@ -256,7 +256,13 @@ def free_port() -> str:
 
 
 @needs_mpi
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.extended if name in ("by_store", "left_open", "forked") else ())
+        for name in PROGRAMS
+    ],
+)
 def test_program(name: str, tmp_path: Path) -> None:
     done = launched(name, 3 if name == "messages" else 2, tmp_path)
     if name in ("fails", "is_killed"):
@@ -309,6 +315,7 @@ def test_compiler_that_fails(tmp_path: Path) -> None:
     assert "there is no MPI" in text and "doesn't compile: broken" in text, text
 
 
+@pytest.mark.extended
 @needs_mpi
 def test_other_launcher() -> None:
     """Processes started by torchrun, or by another MPI's launcher, each see themselves as MPI process 0 of 1."""

@@ -80,7 +80,10 @@ def check(done: Finished) -> None:
     assert not re.search(r"\S… *│|arning", done.stdout)
 
 
-@pytest.mark.parametrize("name", SMALLER)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "compiled" else pytest.mark.extended) for name in SMALLER],
+)
 def test_examples(name: str, tmp_path: Path) -> None:
     if not all(map(importlib.util.find_spec, ("triton", "transformers", "sklearn", "torchao"))):
         pytest.skip("needs Triton, transformers, scikit-learn and torchao")

@@ -108,6 +108,7 @@ class Encoder(nn.Module):
         return F.normalize((x * weight).sum(1) / weight.sum(1), dim=-1)
 
 
+@pytest.mark.extended
 def test_an_encoder_with_two_open_sizes(run: Run, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Encoder().eval()
@@ -619,6 +620,7 @@ def test_sizes_that_are_extremes_of_others(tmp_path: Path) -> None:
         close(most, (1 + x.double().square().sum()).expand(most.shape))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "counting, gathering",
     [
@@ -647,6 +649,7 @@ def test_a_mixture_of_experts(run: Run, tmp_path: Path, counting: str, gathering
             assert_close(got, compiled, dtype=got.dtype, rtol=1e-6, relative_to="norm", device=None)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("dtype", [pytest.param(torch.float32, marks=pytest.mark.extended), torch.bfloat16])
 @torch.no_grad()
 def test_a_block_of_experts_of_transformers(run: Run, tmp_path: Path, dtype: torch.dtype) -> None:

@@ -42,6 +42,7 @@ instantiate_device_type_tests(TestFew, globals())
 """
 
 
+@pytest.mark.extended
 def test_a_file_for_cuda_runs_on_xpu_beside_the_cpu(tmp_path: Path) -> None:
     (tmp_path / "test_few.py").write_text(SUITE)
     machinery = tmp_path / "machinery"  # of an older PyTorch, with a name that ours lacks

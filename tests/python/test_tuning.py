@@ -30,12 +30,12 @@ print(table.keep())
 
 
 def python(program: str, **environment: str) -> Finished:
-    return run_python(program, bare=True, env={"PYTHONWARNINGS": "ignore", **environment}, status=None)
+    return run_python(program, env={"PYTHONWARNINGS": "ignore", **environment}, status=None)
 
 
 def printed(program: str, **environment: str) -> str:
     env = {"PYTHONWARNINGS": "ignore", **environment}
-    return run_python(program, bare=True, env=env).stdout.strip()
+    return run_python(program, env=env).stdout.strip()
 
 
 def command_line(*arguments: str, **environment: str) -> str:
@@ -240,6 +240,7 @@ def test_comparing_finds_the_faster_way() -> None:
     assert gain > math.log(1.5)
 
 
+@pytest.mark.extended
 def test_tune_measures_and_keeps(tmp_path: Path) -> None:
     pins = "onednn_from_nn=5,onednn_from_nt=5,onednn_from_tn=5,skinny_elements=65536,short_row=64,parallel_from=7"
     env = {"OPENXPU_CACHE_DIR": str(tmp_path), "COLUMNS": "200", "OPENXPU_TUNING": pins}
