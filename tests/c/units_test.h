@@ -55,4 +55,10 @@ static void read_words(int count, char **words) {
 }
 static inline bool is_left_out(size_t i) { return (int)(i % (size_t)every) != first; }
 
+/* The same for a list of `count` problems of which at least one runs. */
+static inline bool is_left_out_of(size_t i, size_t count) {
+    const size_t step = (size_t)every < count ? (size_t)every : count;
+    return i % step != (size_t)first % step;
+}
+
 #endif
