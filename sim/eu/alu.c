@@ -1,0 +1,154 @@
+#include "eu/alu.h"
+
+#include <xmmintrin.h>
+
+#include "eu/operand.h"
+#include "eu/thread.h"
+
+const union lanes zero_lanes;
+
+static void load_sources(struct alu *x, union lanes s[3]) {
+    const struct instruction *in = x->in;
+    if (in->sources > 0) x->a = operand_load(x->thread, &in->source[0], &s[0]);
+    if (in->sources > 1) x->b = operand_load(x->thread, &in->source[1], &s[1]);
+    if (in->sources > 2) x->c = operand_load(x->thread, &in->source[2], &s[2]);
+}
+
+static void store_result(struct thread *t, const struct instruction *in, uint32_t mask, union lanes *r) {
+    union lanes packed;
+    if (in->saturate) operand_saturate(r, in->destination.type, in->domain, in->lanes);
+    if (in->convert) in->convert(&packed, r, t, in->lanes);
+    operand_store(t, in, mask, in->convert ? &packed : r);
+}
+
+void alu_execute(struct thread *t, const struct instruction *in, uint32_t mask) {
+    union lanes s[3], r;
+    struct alu x = {.result = &r, .lanes = in->lanes, .mask = mask, .in = in, .thread = t};
+    load_sources(&x, s);
+    in->compute(&x);
+    store_result(t, in, mask, &r);
+}
+
+/* A copy of contiguous lanes of one size. */
+void alu_move(struct thread *t, const struct instruction *in, uint32_t mask) {
+    union lanes s;
+    const size_t size = (size_t)(in->lanes * type_bytes(in->destination.type));
+    if (mask == in->lane_mask) {
+        memmove(t->registers + in->destination.lane[0], t->registers + in->source[0].lane[0], size);
+        return;
+    }
+    memcpy(&s, t->registers + in->source[0].lane[0], size);
+    operand_store(t, in, mask, &s);
+}
+
+/* Conditions look at the result as the destination's type holds it; but where an addition or a product is compared
+ * in order, at the exact result. */
+static void wrap(union lanes *r, const struct instruction *in) {
+    const int type = in->destination.type ? in->destination.type : in->source[0].type, bytes = type_bytes(type);
+    const bool ordered = in->condition != COND_EQ && in->condition != COND_NE;
+    if (bytes == 8 || (ordered && !in->saturate && (in->opcode == OP_ADD || in->opcode == OP_MUL))) return;
+    if (in->saturate) {
+        operand_saturate(r, type, in->domain, in->lanes);
+        return;
+    }
+    const int shift = 64 - 8 * bytes;
+    for (int i = 0; i < in->lanes; i++) {
+        const uint64_t top = r->u64[i] << shift;
+        r->s64[i] = type_is_signed(type) ? (int64_t)top >> shift : (int64_t)(top >> shift);
+    }
+}
+
+void alu_execute_flags(struct thread *t, const struct instruction *in, uint32_t mask) {
+    union lanes s[3], r;
+    struct alu x = {.result = &r, .lanes = in->lanes, .mask = mask, .in = in, .thread = t};
+    load_sources(&x, s);
+    in->compute(&x);
+    uint32_t bits = 0xffffffffu; /* early out of math.invm and math.rsqtm */
+    if (in->condition != COND_EO) {
+        if (in->domain == DOMAIN_I64) wrap(&r, in);
+        bits = in->compare(&r, &zero_lanes, in->lanes);
+    }
+    store_result(t, in, mask, &r);
+    flag_merge(t, in, mask, bits);
+}
+
+static void store_truth(struct thread *t, const struct instruction *in, uint32_t mask, uint32_t bits) {
+    union lanes r;
+    if (in->destination.kind == OPERAND_NULL) return;
+    for (int i = 0; i < in->lanes; i++) {
+        const uint64_t v = bits & lane_bit[i] ? ~0ull : 0;
+        switch (type_bytes(in->destination.type)) {
+        case 1: r.u8[i] = (uint8_t)v; break;
+        case 2: r.u16[i] = (uint16_t)v; break;
+        case 4: r.u32[i] = (uint32_t)v; break;
+        default: r.u64[i] = v; break;
+        }
+    }
+    operand_store(t, in, mask, &r);
+}
+
+void alu_compare(struct thread *t, const struct instruction *in, uint32_t mask) {
+    union lanes s[2];
+    const void *a = operand_load(t, &in->source[0], &s[0]), *b = operand_load(t, &in->source[1], &s[1]);
+    const uint32_t bits = in->compare(a, b, in->lanes);
+    store_truth(t, in, mask, bits);
+    flag_merge(t, in, mask, bits);
+}
+
+VECTORIZED static void choose_32(uint32_t *restrict r, const uint32_t *a, const uint32_t *b, uint32_t bits, int n) {
+    EACH_LANE (i, n) r[i] = bits & lane_bit[i] ? a[i] : b[i];
+}
+VECTORIZED static void choose_64(uint64_t *restrict r, const uint64_t *a, const uint64_t *b, uint32_t bits, int n) {
+    EACH_LANE (i, n) r[i] = bits & lane_bit[i] ? a[i] : b[i];
+}
+
+static void choose(struct thread *t, const struct instruction *in, uint32_t mask, const struct alu *x, uint32_t bits) {
+    union lanes r;
+    if (in->domain == DOMAIN_I32 || in->domain == DOMAIN_F32) choose_32(r.u32, x->a, x->b, bits, in->lanes);
+    else choose_64(r.u64, x->a, x->b, bits, in->lanes);
+    store_result(t, in, mask, &r);
+}
+
+/* sel: lanes of the predicate take the first source. */
+void alu_select(struct thread *t, const struct instruction *in, uint32_t mask) {
+    union lanes s[3];
+    struct alu x = {.lanes = in->lanes, .mask = mask, .in = in, .thread = t};
+    load_sources(&x, s);
+    choose(t, in, mask, &x, predicate_bits(t, in));
+}
+
+/* sel with a condition (minimum, maximum), of numbers if one source is NaN; csel compares its third source with 0. */
+void alu_select_condition(struct thread *t, const struct instruction *in, uint32_t mask) {
+    union lanes s[3];
+    struct alu x = {.lanes = in->lanes, .mask = mask, .in = in, .thread = t};
+    load_sources(&x, s);
+    if (in->opcode == OP_CSEL) {
+        choose(t, in, mask, &x, in->compare(x.c, &zero_lanes, in->lanes));
+        return;
+    }
+    uint32_t bits = in->compare(x.a, x.b, in->lanes);
+    compare_function *const differs = compare_function_of(COND_NE, in->domain, false);
+    if (in->domain == DOMAIN_F32 || in->domain == DOMAIN_F64)
+        bits = (bits | differs(x.b, x.b, in->lanes)) & ~differs(x.a, x.a, in->lanes);
+    choose(t, in, mask, &x, bits);
+}
+
+/* cr0: bits 5:4 rounding, 6 and 7 keep subnormals of doubles and floats. The host has one switch for both. */
+void alu_apply_control(struct thread *t) {
+    static const unsigned host_rounding[] = {_MM_ROUND_NEAREST, _MM_ROUND_UP, _MM_ROUND_DOWN, _MM_ROUND_TOWARD_ZERO};
+    uint32_t cr;
+    memcpy(&cr, t->registers + REG_CONTROL, sizeof cr);
+    t->rounding = (int)(cr >> 4 & 3);
+    const unsigned flush = cr & 0x80 ? 0 : 0x8040; /* FTZ and DAZ */
+    _mm_setcsr((_mm_getcsr() & ~(unsigned)(_MM_ROUND_MASK | 0x8040)) | host_rounding[t->rounding] | flush);
+}
+
+/* Instructions that read or write architecture registers. */
+void alu_execute_special(struct thread *t, const struct instruction *in, uint32_t mask) {
+    const uint64_t time = sim_timestamp();
+    memcpy(t->registers + REG_TIME, &time, sizeof time);
+    memcpy(t->registers + REG_CHANNEL, &t->active, sizeof t->active);
+    if (in->sets_flags) alu_execute_flags(t, in, mask);
+    else alu_execute(t, in, mask);
+    if (in->destination.lane[0] >= REG_CONTROL && in->destination.lane[0] < REG_STATE) alu_apply_control(t);
+}

@@ -1,0 +1,120 @@
+#include "eu/thread.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "eu/alu.h"
+#include "profile.h"
+
+bool thread_fault(struct thread *t, const struct instruction *in, const char *format, ...) {
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    const struct sim_walk *w = t->group->walk;
+    sim_fault("%s\n  kernel %s at %#llx + %#x, group %u %u %u, thread %d: %s", text, w->name ? w->name : "?",
+              (unsigned long long)w->kernel, in ? in->offset : 0, t->group->id[0], t->group->id[1], t->group->id[2], t->id,
+              in ? in->text : "");
+    t->state = THREAD_FAULTED;
+    return false;
+}
+
+/* ---- start ---- */
+
+/* Orders in which lanes run through the dimensions of the local ids. */
+static const uint8_t walk_orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}, {0, 1, 2}, {0, 1, 2}};
+
+static uint8_t *write_local_ids(struct thread *t, uint8_t *to) {
+    const struct sim_walk *w = t->group->walk;
+    const uint8_t *order = walk_orders[w->walk_order & 7];
+    const int unit = w->product->register_bytes, bytes = (w->simd * 2 + unit - 1) / unit * unit;
+    for (int d = 0; d < 3; d++) {
+        if (!(w->emit_local_ids >> d & 1)) continue;
+        for (int i = 0; i < w->simd; i++) {
+            uint32_t rest = (uint32_t)(t->id * w->simd + i), id[3];
+            for (int k = 0; k < 2; k++) {
+                id[order[k]] = rest % w->local_size[order[k]];
+                rest /= w->local_size[order[k]];
+            }
+            id[order[2]] = rest;
+            const uint16_t v = (uint16_t)id[d];
+            memcpy(to + 2 * i, &v, 2);
+        }
+        to += bytes;
+    }
+    return to;
+}
+
+void thread_start(struct thread *t, uint32_t lanes) {
+    const struct sim_walk *w = t->group->walk;
+    const uint32_t *group = t->group->id;
+    memset(t->registers, 0, sizeof t->registers);
+    memset(t->resume, 0xff, sizeof t->resume);
+    t->next = t->program->code;
+    t->state = THREAD_RUNS;
+    t->active = lanes;
+    t->barrier = -1;
+    uint32_t r0[8] = {0};
+    r0[0] = (uint32_t)(w->indirect - w->bases.general);
+    r0[1] = group[0];
+    r0[2] = ((uint32_t)t->id & 255) | (uint32_t)t->group->count << 24;
+    r0[3] = w->sampler_state;
+    r0[4] = w->binding_table;
+    r0[5] = (uint32_t)w->scratch_surface | ((uint32_t)t->slot & 511);
+    r0[6] = group[1];
+    r0[7] = group[2];
+    memcpy(t->registers, r0, sizeof r0);
+    /* where the thread runs: private memory is found by this */
+    const uint32_t control = (uint32_t)w->rounding << 4 | (w->keep_denormals ? 0x4c0u : 0);
+    const uint32_t state = ((uint32_t)t->slot & 7) | ((uint32_t)t->slot >> 3 & 7) << 4, message = (uint32_t)t->slot >> 6;
+    memcpy(t->registers + REG_CONTROL, &control, 4);
+    memcpy(t->registers + REG_STATE, &state, 4);
+    memcpy(t->registers + REG_MESSAGE, &message, 4);
+    uint8_t *payload = t->registers + w->product->register_bytes;
+    if (w->generate_local_ids) payload = write_local_ids(t, payload);
+    if (w->has_inline_data) memcpy(payload, w->inline_data, (size_t)w->inline_bytes);
+}
+
+/* ---- run ---- */
+
+static void trace(const struct thread *t, const struct instruction *in, uint32_t mask) {
+    sim_log_line("group %u %u %u thread %d +%#x [%08x] %s", t->group->id[0], t->group->id[1], t->group->id[2], t->id, in->offset, mask, in->text);
+}
+
+static void trace_result(const struct thread *t, const struct instruction *in) {
+    const struct operand *o = &in->destination;
+    char text[8 * 20 + 1];
+    int n = 0;
+    if (o->kind != OPERAND_REGISTER) return;
+    for (int i = 0; i < 8 && (i < in->lanes || !o->type); i++) {
+        uint64_t v = 0;
+        memcpy(&v, t->registers + (o->type ? o->lane[i] : o->lane[0] + 4 * i), o->type ? (size_t)type_bytes(o->type) : 4);
+        n += snprintf(text + n, sizeof text - (size_t)n, " %llx", (unsigned long long)v);
+    }
+    sim_log_line("    =%s", text);
+}
+
+void thread_run(struct thread *t, uint64_t budget) {
+    struct worker *w = t->group->worker;
+    const bool traced = sim_options()->log >= SIM_LOG_INSTRUCTIONS;
+    const uint64_t start = budget;
+    alu_apply_control(t);
+    while (budget && t->state == THREAD_RUNS) {
+        const struct instruction *in = t->next;
+        budget--;
+        uint32_t mask = in->no_mask ? in->lane_mask : t->active >> in->channel & in->lane_mask;
+        if (in->masked_by_predicate) mask &= predicate_bits(t, in);
+        t->next = in + 1;
+        if (w->counts) profile_count(w->counts, (uint32_t)(in - t->program->code), mask);
+        if (traced) trace(t, in, mask);
+        if (!mask && !in->runs_without_lanes && !in->problem) continue;
+        if (in->problem) {
+            thread_fault(t, in, "%s", in->problem);
+            break;
+        }
+        in->execute(t, in, mask);
+        if (traced) trace_result(t, in);
+    }
+    w->instructions += start - budget;
+}
