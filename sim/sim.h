@@ -33,7 +33,7 @@ enum sim_log_level {
 
 /* Read once from the environment, as `openxpu simulate` sets it; see options.c for the variables. */
 struct sim_options {
-    const struct sim_product *product; /* of every device */
+    const struct sim_product *product; /* of every device; NULL: this process is not simulated */
     int devices;                       /* render nodes, from renderD128 on */
     enum sim_log_level log;
     unsigned checks; /* enum sim_check */
@@ -42,6 +42,8 @@ struct sim_options {
     uint64_t instruction_limit; /* of one walk, in instructions of all threads */
     uint64_t wait_limit_ns;     /* a batch that waits longer for a semaphore is hung */
     int host_threads;           /* that run work-groups; at least 1 */
+    const char *loader;         /* the dynamic linker that children start through, or NULL: their own */
+    const char *libraries;      /* its --library-path */
 };
 const struct sim_options *sim_options(void);
 
@@ -59,6 +61,9 @@ void sim_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)))
 void sim_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* How many faults there were so far. */
 unsigned sim_fault_count(void);
+/* The exit status of a program that would end with `status`; prints the number of faults if there were any.
+ */
+int sim_exit_status(int status);
 
 uint64_t sim_time_ns(void); /* monotonic */
 #define SIM_TIMESTAMP_HZ 19200000u
@@ -154,7 +159,7 @@ struct sim_walk {
     uint32_t sampler_state; /* offset from bases.dynamic */
     bool keep_denormals;    /* of single floats; cr0 */
     int rounding;           /* 0: to nearest even, 1: up, 2: down, 3: to zero */
-    bool large_registers;   /* 256 registers a thread */
+    int registers;          /* of a thread: 128, 256, from Xe3 on 32 to 512 */
 };
 
 /* Runs every work-group of the walk, perhaps on several host threads, and returns when all have ended: 0, or
