@@ -15,8 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_PAGE 4096u                 /* the unit of address translation */
-#define SIM_ADDRESS ((1ull << 48) - 1) /* GPU addresses have 48 bits; the driver sign-extends some */
+#define SIM_PAGE 4096u /* the unit of address translation */
 
 /* ---- options ---- */
 
@@ -89,6 +88,8 @@ struct sim_product {
     int slices, cores_per_slice, units_per_core, threads_per_unit; /* a core: Xe core, or dual subslice */
     uint32_t local_kb;                                             /* local memory (SLM) of a core */
     uint64_t video_memory; /* bytes; 0: the product shares the host's memory */
+    bool large_pages;      /* objects in video memory are made of pages of 64 KiB */
+    int address_bits;      /* of GPU addresses: 48 or 57 */
     int register_bytes;    /* 64 or 32 */
     enum sim_iga iga;
 };

@@ -67,7 +67,6 @@ void command_working(bool begins);
 extern const struct command mi_commands[], state_commands[], walker_commands[], copy_commands[];
 
 static inline uint64_t qword(const uint32_t *d) { return d[0] | (uint64_t)d[1] << 32; }
-static inline uint64_t address_of(const uint32_t *d) { return qword(d) & SIM_ADDRESS; }
 static inline uint32_t bits(uint32_t dword, int high, int low) {
     return (uint32_t)((uint64_t)dword >> low & ((1ull << (high - low + 1)) - 1));
 }

@@ -27,7 +27,7 @@ static enum outcome start_of_batch(struct command_engine *engine, const uint32_t
     if (returns && engine->depth == NESTING_MAX)
         return command_fault(&start_command, d, length, "nested too deep");
     if (returns) engine->returns[engine->depth++] = engine->next;
-    engine->next = address_of(d + 1) & ~3ull;
+    engine->next = qword(d + 1) & ~3ull;
     return RUNS;
 }
 
@@ -66,7 +66,7 @@ static enum outcome semaphore_wait(struct command_engine *engine, const uint32_t
     uint32_t operation = bits(d[0], 14, 12);
     bool polls_register = d[0] >> 16 & 1;
     if (operation > NOT_EQUAL || d[0] >> 17 & 3) return command_fault(&self, d, length, "unknown form");
-    uint64_t address = address_of(d + 2) & ~3ull, since = sim_time_ns();
+    uint64_t address = qword(d + 2) & ~3ull, since = sim_time_ns();
     for (unsigned round = 0; !atomic_load(&engine->stopped); round++) {
         uint32_t value = 0;
         if (polls_register)
@@ -87,9 +87,8 @@ static enum outcome semaphore_wait(struct command_engine *engine, const uint32_t
 static enum outcome store_immediate(struct command_engine *engine, const uint32_t *d, unsigned length) {
     bool wide = d[0] >> 21 & 1;
     (void)length;
-    return command_store(engine, address_of(d + 1) & ~3ull, d + 3, wide ? 8 : 4, "MI_STORE_DATA_IMM")
-               ? RUNS
-               : FAULTS;
+    return command_store(engine, qword(d + 1) & ~3ull, d + 3, wide ? 8 : 4, "MI_STORE_DATA_IMM") ? RUNS
+                                                                                                 : FAULTS;
 }
 
 static enum outcome load_registers(struct command_engine *engine, const uint32_t *d, unsigned length) {
@@ -101,15 +100,14 @@ static enum outcome load_registers(struct command_engine *engine, const uint32_t
 static enum outcome store_register(struct command_engine *engine, const uint32_t *d, unsigned length) {
     (void)length;
     uint32_t value = register_read(engine, d[1] & 0x7fffffu);
-    return command_store(engine, address_of(d + 2) & ~3ull, &value, 4, "MI_STORE_REGISTER_MEM") ? RUNS
-                                                                                                : FAULTS;
+    return command_store(engine, qword(d + 2) & ~3ull, &value, 4, "MI_STORE_REGISTER_MEM") ? RUNS : FAULTS;
 }
 
 static enum outcome load_register_from_memory(struct command_engine *engine, const uint32_t *d,
                                               unsigned length) {
     (void)length;
     uint32_t value;
-    if (!command_load(engine, address_of(d + 2) & ~3ull, &value, 4, "MI_LOAD_REGISTER_MEM")) return FAULTS;
+    if (!command_load(engine, qword(d + 2) & ~3ull, &value, 4, "MI_LOAD_REGISTER_MEM")) return FAULTS;
     return register_write(engine, d[1] & 0x7fffffu, value) ? RUNS : FAULTS;
 }
 
@@ -121,7 +119,7 @@ static enum outcome copy_register(struct command_engine *engine, const uint32_t 
 
 static enum outcome flush(struct command_engine *engine, const uint32_t *d, unsigned length) {
     uint64_t value = length > 4 ? qword(d + 3) : length > 3 ? d[3] : 0;
-    return post_sync(engine, bits(d[0], 15, 14), address_of(d + 1) & ~7ull, value) ? RUNS : FAULTS;
+    return post_sync(engine, bits(d[0], 15, 14), qword(d + 1) & ~7ull, value) ? RUNS : FAULTS;
 }
 
 /* ---- arithmetic ---- */
@@ -198,7 +196,7 @@ static enum outcome math(struct command_engine *engine, const uint32_t *d, unsig
 /* Atomically changes 4 or 8 bytes of memory; the value before is not returned. */
 static enum outcome atomic(struct command_engine *engine, const uint32_t *d, unsigned length) {
     static const struct command self = {.name = "MI_ATOMIC"};
-    uint64_t address = address_of(d + 1) & ~3ull;
+    uint64_t address = qword(d + 1) & ~3ull;
     uint32_t operation = bits(d[0], 15, 8), size = bits(d[0], 20, 19);
     bool wide = operation & 0x20, is_inline = d[0] >> 18 & 1;
     uint64_t data = 0, compared = 0;

@@ -10,7 +10,7 @@ static enum outcome base_addresses(struct command_engine *engine, const uint32_t
                   {10, &bases->instruction}, {16, &bases->bindless_surface}, {19, &bases->bindless_sampler}};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         bool modifies = fields[i].at + 1 < length && d[fields[i].at] & 1;
-        if (modifies) *fields[i].base = address_of(d + fields[i].at) & ~0xfffull;
+        if (modifies) *fields[i].base = qword(d + fields[i].at) & ~0xfffull;
     }
     SIM_LOG(SIM_LOG_BINDS, "bases: general %#lx, surface %#lx, dynamic %#lx, instruction %#lx, bindless %#lx",
             bases->general, bases->surface, bases->dynamic, bases->instruction, bases->bindless_surface);
@@ -32,7 +32,7 @@ static enum outcome front_end(struct command_engine *engine, const uint32_t *d, 
 
 static enum outcome pipe_control(struct command_engine *engine, const uint32_t *d, unsigned length) {
     uint64_t value = length > 5 ? qword(d + 4) : 0;
-    return post_sync(engine, bits(d[1], 15, 14), address_of(d + 2) & ~3ull, value) ? RUNS : FAULTS;
+    return post_sync(engine, bits(d[1], 15, 14), qword(d + 2) & ~3ull, value) ? RUNS : FAULTS;
 }
 
 /* Type 3, subtype, opcode, subopcode. */
@@ -51,6 +51,6 @@ const struct command state_commands[] = {
     {0xfffc0000, 0x72000000, 0xff, "CFE_STATE", front_end},
     STATE(0x7919, 0xff, "3DSTATE_BINDING_TABLE_POOL_ALLOC", NULL),
     {0xffff0000, 0x7a000000, 0xff, "PIPE_CONTROL", pipe_control},
-    {0xfc000000, 0xa4000000, 0xff, "RESOURCE_BARRIER", NULL},
+    {0xfc000000, 0xac000000, 0xff, "RESOURCE_BARRIER", NULL},
     {0},
 };

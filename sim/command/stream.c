@@ -146,7 +146,7 @@ static unsigned length_of(const struct command *command, uint32_t dword) {
 }
 
 static enum outcome step(struct command_engine *engine) {
-    uint64_t at = engine->next & SIM_ADDRESS;
+    uint64_t at = engine->next;
     uint32_t d[LENGTH_MAX];
     if (!command_load(engine, at, d, 4, "a batch")) return FAULTS;
     const struct command *command = find(d[0]);

@@ -19,7 +19,7 @@ static const uint16_t register_counts[16] = {32, 64, 96, 128, 160, 192, 0, 256, 
 
 static void read_grid(struct command_engine *engine, const uint32_t *d, struct sim_walk *walk) {
     walk->indirect_size = bits(d[2], 16, 0);
-    walk->indirect = (engine->bases.general + (d[3] & ~63u)) & SIM_ADDRESS;
+    walk->indirect = engine->bases.general + (d[3] & ~63u);
     walk->simd = 8 << bits(d[4], 31, 30);
     walk->message_simd = 8 << bits(d[4], 18, 17);
     walk->walk_order = (int)bits(d[4], 24, 22);
@@ -38,7 +38,7 @@ static void read_grid(struct command_engine *engine, const uint32_t *d, struct s
 static bool read_descriptor(struct command_engine *engine, const uint32_t *d, struct sim_walk *walk) {
     uint32_t local = bits(d[5], 20, 16);
     if (local >= sizeof local_kib / sizeof *local_kib) return false;
-    walk->kernel = (engine->bases.instruction + (d[0] & ~63u)) & SIM_ADDRESS;
+    walk->kernel = engine->bases.instruction + (d[0] & ~63u);
     walk->keep_denormals = d[2] >> 19 & 1;
     walk->sampler_state = d[3] & ~31u;
     walk->binding_table = d[4] & 0x1fffe0;
@@ -93,8 +93,8 @@ static enum outcome walk(struct command_engine *engine, const uint32_t *d, unsig
 
     uint32_t operation = bits(post[0], 1, 0);
     if (operation == POST_WALKER_TIMESTAMPS)
-        return write_times(engine, address_of(post + 1), begin, length == LENGTH_XE2) ? RUNS : FAULTS;
-    return post_sync(engine, operation, address_of(post + 1), qword(post + 3)) ? RUNS : FAULTS;
+        return write_times(engine, qword(post + 1), begin, length == LENGTH_XE2) ? RUNS : FAULTS;
+    return post_sync(engine, operation, qword(post + 1), qword(post + 3)) ? RUNS : FAULTS;
 }
 
 const struct command walker_commands[] = {

@@ -72,7 +72,7 @@ static int check_create(const struct xe_file *file, const struct xe_gem_create *
         return -EINVAL;
     if (!create->placement || create->placement & ~regions || create->handle) return -EINVAL;
     if (!create->size || create->size % SIM_PAGE) return -EINVAL;
-    if (create->placement & 2 && create->size % GRAIN) return -EINVAL;
+    if (create->placement & 2 && file->product->large_pages && create->size % GRAIN) return -EINVAL;
     if (create->cpu_caching != 1 && create->cpu_caching != 2) return -EINVAL;
     if (create->placement & 2 && create->cpu_caching != 2) return -EINVAL; /* write-combined */
     return create->vm && !table_get(&file->vms, create->vm) ? -ENOENT : 0;
@@ -80,6 +80,9 @@ static int check_create(const struct xe_file *file, const struct xe_gem_create *
 
 int xe_gem_create(struct xe_file *file, struct xe_gem_create *create) {
     int status = check_create(file, create);
+    SIM_LOG(SIM_LOG_BINDS, "create: %#lx bytes, placement %u, flags %#x, caching %u, extensions %#lx vm %u",
+            create->size, create->placement, create->flags, create->cpu_caching, create->extensions,
+            create->vm);
     if (status) return status;
     bool video = create->placement == 2;
     if (video && create->size > file->product->video_memory - file->video_used) return -ENOMEM;

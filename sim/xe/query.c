@@ -34,6 +34,10 @@ static uint64_t host_memory(void) {
     return bytes / SIM_PAGE * SIM_PAGE;
 }
 
+static uint32_t page_size(const struct sim_product *product) {
+    return product->large_pages ? 65536 : SIM_PAGE;
+}
+
 static int memory_regions(const struct xe_file *file, struct xe_device_query *query) {
     struct {
         uint32_t count, pad;
@@ -46,7 +50,7 @@ static int memory_regions(const struct xe_file *file, struct xe_device_query *qu
     reply.count = 2;
     reply.regions[1] = (struct xe_memory_region){.class = 1,
                                                  .instance = 1,
-                                                 .page_size = 65536,
+                                                 .page_size = page_size(file->product),
                                                  .size = video,
                                                  .used = file->video_used,
                                                  .visible_size = video};
@@ -58,10 +62,10 @@ static int config(const struct sim_product *product, struct xe_device_query *que
     struct {
         uint32_t count, pad;
         uint64_t values[5]; /* id and revision, flags, alignment, bits of addresses, highest priority */
-    } reply = {
-        5,
-        0,
-        {product->device_id | (uint64_t)product->revision << 16, video, video ? 65536 : SIM_PAGE, 48, 2}};
+    } reply = {5,
+               0,
+               {product->device_id | (uint64_t)product->revision << 16, video, page_size(product),
+                (uint64_t)product->address_bits, 2}};
     return answer(query, &reply, sizeof reply);
 }
 

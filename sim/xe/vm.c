@@ -1,6 +1,6 @@
-/* Address spaces: a page table of host addresses with four levels of 9 bits, read without a lock, and a
- * sorted list of the bound ranges, for what the page table does not say: exact sizes and whom a range belongs
- * to. */
+/* Address spaces: a page table of host addresses with four or five levels of 9 bits, read without a lock, and
+ * a sorted list of the bound ranges, for what the page table does not say: exact sizes and whom a range
+ * belongs to. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +23,8 @@ struct range {
 
 struct sim_vm {
     struct page_table root;
+    uint64_t mask; /* of an address' bits */
+    int top;       /* the root's level: 3 or 4; the last level is 0 */
     atomic_uint_fast64_t generation;
     uint32_t flags, references; /* under the file's lock */
     pthread_mutex_t lock;       /* of all below, and of changes of the page table */
@@ -43,7 +45,7 @@ static unsigned entry_of(uint64_t address, int level) {
 /* The last level's table for an address; NULL if there is none and `make` is false, or without memory. */
 static struct page_table *leaf(struct sim_vm *vm, uint64_t address, bool make) {
     struct page_table *table = &vm->root;
-    for (int level = 3; level; level--) {
+    for (int level = vm->top; level; level--) {
         _Atomic(void *) *entry = table->entries + entry_of(address, level);
         struct page_table *next = atomic_load_explicit(entry, memory_order_acquire);
         if (!next) {
@@ -97,10 +99,10 @@ static _Thread_local struct {
 } cache[CACHED];
 
 uint8_t *sim_vm_host(struct sim_vm *vm, uint64_t address) {
-    uint64_t page = (address & SIM_ADDRESS) / SIM_PAGE, generation = sim_vm_generation(vm);
+    uint64_t page = (address & vm->mask) / SIM_PAGE, generation = sim_vm_generation(vm);
     unsigned slot = (unsigned)page % CACHED;
     if (cache[slot].page != page || cache[slot].generation != generation) {
-        struct page_table *table = leaf(vm, address & SIM_ADDRESS, false);
+        struct page_table *table = leaf(vm, address & vm->mask, false);
         uint8_t *host =
             !table ? NULL : atomic_load_explicit(table->entries + entry_of(address, 0), memory_order_acquire);
         if (!host) return NULL;
@@ -155,7 +157,7 @@ static size_t first_after(const struct sim_vm *vm, uint64_t address) {
 }
 
 bool sim_vm_allocation(struct sim_vm *vm, uint64_t address, uint64_t *start, uint64_t *size) {
-    address &= SIM_ADDRESS;
+    address &= vm->mask;
     pthread_mutex_lock(&vm->lock);
     size_t at = first_after(vm, address);
     bool found = at < vm->count && vm->ranges[at].start <= address;
@@ -224,6 +226,8 @@ int xe_vm_create(struct xe_file *file, struct xe_vm_create *create) {
     if (!vm) return -ENOMEM;
     vm->flags = create->flags;
     vm->references = 1;
+    vm->mask = (1ull << file->product->address_bits) - 1;
+    vm->top = file->product->address_bits > 48 ? 4 : 3;
     pthread_mutex_init(&vm->lock, NULL);
     changed(vm);
     create->vm = table_add(&file->vms, vm);
@@ -238,7 +242,7 @@ struct sim_vm *xe_vm_get(struct sim_vm *vm) {
 void xe_vm_put(struct sim_vm *vm) {
     if (--vm->references) return;
     while (vm->count) drop(vm, vm->count - 1);
-    free_tables(&vm->root, 3);
+    free_tables(&vm->root, vm->top);
     if (vm->null_page) munmap(vm->null_page, SIM_PAGE);
     free(vm->ranges);
     pthread_mutex_destroy(&vm->lock);
@@ -255,16 +259,18 @@ int xe_vm_destroy(struct xe_file *file, struct xe_vm_destroy *destroy) {
     return 0;
 }
 
-static int check_bind(const struct xe_file *file, const struct xe_bind_op *op) {
+static int check_bind(const struct xe_file *file, const struct sim_vm *vm, const struct xe_bind_op *op) {
     uint32_t flags = XE_BIND_READONLY | XE_BIND_IMMEDIATE | XE_BIND_NULL | XE_BIND_DUMPABLE;
     bool null = op->flags & XE_BIND_NULL;
+    SIM_LOG(SIM_LOG_BINDS, "bind: op %u at %#lx, %#lx bytes, object %u, offset %#lx, flags %#x", op->op,
+            op->address, op->range, op->object, op->offset, op->flags);
     if (op->extensions || op->pad || op->pad2 || op->reserved[0] || op->reserved[1] || op->reserved[2])
         return -EINVAL;
     if (op->op > XE_BIND_PREFETCH || op->flags & ~flags || (null && (op->op != XE_BIND_MAP || op->object)))
         return -EINVAL;
     if (op->op == XE_BIND_UNMAP_ALL) return table_get(&file->objects, op->object) ? 0 : -ENOENT;
     if (!op->range || op->range % SIM_PAGE || op->address % SIM_PAGE) return -EINVAL;
-    if (op->address + op->range > SIM_ADDRESS + 1) return -EINVAL;
+    if (op->range > vm->mask || op->address > vm->mask + 1 - op->range) return -EINVAL;
     if (op->op == XE_BIND_UNMAP || op->op == XE_BIND_PREFETCH || null) return 0;
     if (op->offset % SIM_PAGE) return -EINVAL;
     if (op->op == XE_BIND_MAP_USERPTR) return op->object ? -EINVAL : 0;
@@ -304,8 +310,6 @@ static int unmap_all(struct sim_vm *vm, const struct xe_bo *object) {
 }
 
 static int bind_one(struct xe_file *file, struct sim_vm *vm, const struct xe_bind_op *op) {
-    SIM_LOG(SIM_LOG_BINDS, "bind: op %u at %#lx, %#lx bytes, object %u, offset %#lx, flags %#x", op->op,
-            op->address, op->range, op->object, op->offset, op->flags);
     if (op->op == XE_BIND_PREFETCH) return 0;
     if (op->op == XE_BIND_UNMAP_ALL) return unmap_all(vm, table_get(&file->objects, op->object));
     if (!remove_range(vm, op->address, op->range)) return -ENOMEM;
@@ -317,10 +321,11 @@ static int bind_one(struct xe_file *file, struct sim_vm *vm, const struct xe_bin
 static int check_binds(const struct xe_file *file, const struct xe_vm_bind *bind,
                        const struct xe_bind_op *ops) {
     if (bind->extensions || bind->pad || bind->pad2 || bind->reserved[0] || bind->reserved[1]) return -EINVAL;
-    if (!table_get(&file->vms, bind->vm)) return -ENOENT;
+    const struct sim_vm *vm = table_get(&file->vms, bind->vm);
+    if (!vm) return -ENOENT;
     if (bind->queue) return -EINVAL; /* there are no queues of class XE_CLASS_VM_BIND */
     for (uint32_t i = 0; i < bind->count; i++) {
-        int status = check_bind(file, ops + i);
+        int status = check_bind(file, vm, ops + i);
         if (status) return status;
     }
     return 0;
