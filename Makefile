@@ -47,7 +47,7 @@ package: $(VENV)/.packages  ## build libxpu and the bridge, and link openxpu int
 	$(BIN)/python tools/link_package.py
 
 build: setup  ## build libxpu, the bridge and the C tests, and link openxpu into .venv
-	$(CONFIGURE) -DOPENXPU_TESTS=ON
+	$(CONFIGURE) -DOPENXPU_TESTS=ON -DOPENXPU_SIM=ON
 	$(BIN)/cmake --build build
 	$(BIN)/python tools/link_package.py
 

@@ -1,4 +1,4 @@
-"""The ``openxpu`` command: info, doctor, run, warm, tune, compile, export, run-package."""
+"""The ``openxpu`` command: info, doctor, run, simulate, warm, tune, compile, export, run-package."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from openxpu import _simulate
 
 if TYPE_CHECKING:
     import torch
@@ -499,6 +501,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands.add_parser("doctor", help="run a self-test on each device")
     runner = commands.add_parser("run", help="run a Python program with xpu as PyTorch's accelerator")
     runner.add_argument("program", nargs=argparse.REMAINDER, help="script.py or -m module, and its arguments")
+    _simulate.add_parser(commands)
     warmer = commands.add_parser(
         "warm", help="build the kernels of common programs ahead of time, so that first calls don't wait"
     )
@@ -585,6 +588,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.command == "info":
         return info(options.tuning)
+    if options.command == "simulate":
+        return _simulate.simulate(options)
     if options.command == "tune":
         return tune(options)
     if options.command == "doctor":

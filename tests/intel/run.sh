@@ -14,7 +14,7 @@ python=$root/.venv/bin/python
 all=${OPENXPU_TEST_ALL:-0}
 mkdir -p "$work/kernels"
 
-"$here/fetch.sh" "$work/driver" || {
+"$root/python/openxpu/_fetch_intel_driver.sh" "$work/driver" || {
     status=$?
     [ $status = 3 ] || exit $status
     echo "skipped: Intel's compiler and driver can't be had on this machine"

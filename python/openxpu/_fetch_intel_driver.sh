@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# fetch.sh DIR [PACKAGE…]: unpacks Intel's offline GPU compiler, or the named packages, from Debian sid into DIR.
-# The system's own packages are not changed. DIR/bin/ocloc runs the compiler with sid's C library. The exit status
-# is 3 if the packages are unavailable.
+# _fetch_intel_driver.sh DIR [PACKAGE…]: unpacks Intel's GPU driver and offline compiler, or the named packages, from
+# Debian sid into DIR. The system's own packages are not changed. DIR/packages.txt lists their versions, and
+# DIR/bin/ocloc runs the compiler with sid's C library. The exit status is 3 if the packages are unavailable.
 set -euo pipefail
 dir=$(mkdir -p "$1" && cd "$1" && pwd); shift
 [ $# -gt 0 ] || set -- intel-ocloc libigc2 libigdfcl2 intel-opencl-icd ocl-icd-libopencl1 libstdc++6
-[ -x "$dir/bin/ocloc" ] && exit 0
+[ -x "$dir/bin/ocloc" ] && [ -e "$dir/packages.txt" ] && exit 0
 command -v apt-get > /dev/null && command -v dpkg-deb > /dev/null || { echo "no apt here"; exit 3; }
 
 # the mirror that this machine's apt uses for Debian
@@ -42,7 +42,11 @@ export APT_CONFIG=$apt/apt.conf DEBIAN_FRONTEND=noninteractive
 apt-get -qq update || { echo "Debian sid can't be reached"; exit 3; }
 apt-get -qq -y --download-only -o Debug::NoLocking=1 install "$@" || { echo "the packages can't be had"; exit 3; }
 mkdir -p "$dir/root" "$dir/bin"
-for package in "$apt"/archives/*.deb; do dpkg-deb -x "$package" "$dir/root"; done
+for package in "$apt"/archives/*.deb; do
+    dpkg-deb -x "$package" "$dir/root"
+    dpkg-deb -W --showformat '${Package} ${Version}\n' "$package"
+done > "$apt/packages.txt"
+mv "$apt/packages.txt" "$dir/packages.txt"
 rm -rf "$apt"
 libraries=$dir/root/usr/lib/x86_64-linux-gnu
 cat > "$dir/bin/ocloc" << RUN
