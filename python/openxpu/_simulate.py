@@ -89,10 +89,15 @@ def _build() -> bool:
         return True
     if not (root / "sim").is_dir() or not (root / "build" / "CMakeCache.txt").exists():
         return False
-    cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}") or "cmake"
+    cmake = (
+        shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}") or "cmake"
+    )
     configure = [cmake, "-S", root, "-B", root / "build", "-DOPENXPU_SIM=ON"]
     build = [cmake, "--build", root / "build", "--target", "xesim"]
-    return all(subprocess.run(command, stdout=sys.stderr, check=False).returncode == 0 for command in (configure, build))
+    return all(
+        subprocess.run(command, stdout=sys.stderr, check=False).returncode == 0
+        for command in (configure, build)
+    )
 
 
 def _environment(options: argparse.Namespace, driver: Driver) -> dict[str, str]:
@@ -126,10 +131,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="run a program with Intel's GPU driver on a simulated GPU",
         usage="openxpu simulate [OPTIONS] PROGRAM|SCRIPT.py [ARGUMENTS]",
     )
-    parser.add_argument("--device", choices=PRODUCTS, default="bmg", help="product (default: bmg, an Arc B580)")
+    parser.add_argument(
+        "--device", choices=PRODUCTS, default="bmg", help="product (default: bmg, an Arc B580)"
+    )
     parser.add_argument("--devices", type=int, default=1, metavar="N", help="number of devices (default: 1)")
     parser.add_argument(
-        "--check", metavar="LIST", help=f"faults to look for in kernels, separated by commas: {', '.join(CHECKS)}"
+        "--check",
+        metavar="LIST",
+        help=f"faults to look for in kernels, separated by commas: {', '.join(CHECKS)}",
     )
     parser.add_argument(
         "--seed", type=int, metavar="N", help="interleave the threads of work-groups in an order given by N"
@@ -139,7 +148,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--log", type=int, metavar="LEVEL", help="1: submissions, 2: memory, 3: commands, 4: instructions"
     )
     parser.add_argument(
-        "--driver", type=Path, metavar="FOLDER", help="folder of the unpacked driver (default: in the user's cache)"
+        "--driver",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of the unpacked driver (default: in the user's cache)",
     )
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
@@ -155,14 +167,22 @@ def simulate(options: argparse.Namespace) -> int:
         print("openxpu simulate: runs on Linux on x86-64 only", file=sys.stderr)
         return 1
     if not _build():
-        print("openxpu simulate: this installation has no libxesim.so: build with -DOPENXPU_SIM=ON", file=sys.stderr)
+        print(
+            "openxpu simulate: this installation has no libxesim.so: build with -DOPENXPU_SIM=ON",
+            file=sys.stderr,
+        )
         return 1
     driver = _fetch(options.driver or _cache() / "intel-driver")
     if not driver:
-        print("openxpu simulate: Intel's driver can't be had: it is fetched by apt from Debian sid", file=sys.stderr)
+        print(
+            "openxpu simulate: Intel's driver can't be had: it is fetched by apt from Debian sid",
+            file=sys.stderr,
+        )
         return UNAVAILABLE
     version, compiler = driver.version("intel-opencl-icd"), driver.version("libigc2")
-    print(f"openxpu simulate: {options.device}, Intel's driver {version}, compiler {compiler}", file=sys.stderr)
+    print(
+        f"openxpu simulate: {options.device}, Intel's driver {version}, compiler {compiler}", file=sys.stderr
+    )
     if _numbers(version) > TESTED:
         tested = ".".join(map(str, TESTED))
         print(f"openxpu simulate: warning: drivers up to {tested} are tested", file=sys.stderr)
