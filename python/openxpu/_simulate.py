@@ -1,8 +1,8 @@
 """``openxpu simulate``: run a program with Intel's GPU driver on a simulated GPU.
 
-The driver and its compiler come from Debian's packages, unpacked once into the user's cache. ``libxesim.so`` (see
-``docs/internals/simulator.md``) is preloaded into the program and its children. If the packages need a newer C
-library than the host's, the program starts through theirs.
+The driver and its compiler come from Debian's packages, unpacked once into the user's cache. ``libxesim.so``
+(see ``docs/internals/simulator.md``) is preloaded into the program and its children. If the packages need a
+newer C library than the host's, the program starts through theirs.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def _build() -> bool:
     cmake = (
         shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}") or "cmake"
     )
-    configure = [cmake, "-S", root, "-B", root / "build", "-DOPENXPU_SIM=ON"]
-    build = [cmake, "--build", root / "build", "--target", "xesim"]
+    configure = [cmake, "-S", str(root), "-B", str(root / "build"), "-DOPENXPU_SIM=ON"]
+    build = [cmake, "--build", str(root / "build"), "--target", "xesim"]
     return all(
         subprocess.run(command, stdout=sys.stderr, check=False).returncode == 0
         for command in (configure, build)

@@ -3,7 +3,7 @@
 #include "check/check.h"
 
 uint8_t *memory_page(struct worker *w, uint64_t address) {
-    const uint64_t page = (address & SIM_ADDRESS) / SIM_PAGE;
+    const uint64_t page = address / SIM_PAGE;
     const uint32_t offset = (uint32_t)(address & (SIM_PAGE - 1)), slot = page & (TLB_ENTRIES - 1);
     if (w->tlb[slot].page == page && w->tlb[slot].host) return w->tlb[slot].host + offset;
     uint8_t *host = sim_vm_host(w->vm, page * SIM_PAGE);
@@ -29,7 +29,7 @@ static bool fault(const struct access *a, uint64_t address, uint32_t size) {
         return thread_fault(a->thread, a->in, "%s of %u bytes at %#llx of local memory, which has %u bytes, lane %d", what,
                             size, (unsigned long long)local_address(address), a->thread->group->local_bytes, a->lane);
     return thread_fault(a->thread, a->in, "page fault: %s of %u bytes at %#llx, lane %d", what, size,
-                        (unsigned long long)(address & SIM_ADDRESS), a->lane);
+                        (unsigned long long)address, a->lane);
 }
 
 bool memory_read(const struct access *a, uint64_t address, void *to, uint32_t size) {
@@ -39,7 +39,7 @@ bool memory_read(const struct access *a, uint64_t address, void *to, uint32_t si
         memcpy(to, host, size);
         return true;
     }
-    if (!a->local && sim_vm_read(a->thread->group->walk->vm, address & SIM_ADDRESS, to, size)) return true;
+    if (!a->local && sim_vm_read(a->thread->group->walk->vm, address, to, size)) return true;
     return fault(a, address, size);
 }
 
@@ -50,7 +50,7 @@ bool memory_write(const struct access *a, uint64_t address, const void *from, ui
         memcpy(host, from, size);
         return true;
     }
-    if (!a->local && sim_vm_write(a->thread->group->walk->vm, address & SIM_ADDRESS, from, size)) return true;
+    if (!a->local && sim_vm_write(a->thread->group->walk->vm, address, from, size)) return true;
     return fault(a, address, size);
 }
 
@@ -61,10 +61,10 @@ enum { SURFACE_BUFFER = 4, SURFACE_SCRATCH = 6 };
 static bool read_surface(struct thread *t, const struct instruction *in, uint64_t state) {
     struct worker *w = t->group->worker;
     uint32_t s[16];
-    if (!sim_vm_read(w->vm, state & SIM_ADDRESS, s, sizeof s))
+    if (!sim_vm_read(w->vm, state, s, sizeof s))
         return thread_fault(t, in, "surface state at %#llx is not mapped", (unsigned long long)state);
     const uint32_t type = s[0] >> 29;
-    w->surface.base = (s[8] | (uint64_t)s[9] << 32) & SIM_ADDRESS;
+    w->surface.base = s[8] | (uint64_t)s[9] << 32;
     w->surface.scratch = type == SURFACE_SCRATCH;
     if (type == SURFACE_SCRATCH)
         w->surface.size = (s[3] & 0x3ffff) + 1;
