@@ -96,10 +96,16 @@ void alu_compare(struct thread *t, const struct instruction *in, uint32_t mask) 
 }
 
 VECTORIZED static void choose_32(uint32_t *restrict r, const uint32_t *a, const uint32_t *b, uint32_t bits, int n) {
-    EACH_LANE (i, n) r[i] = bits & lane_bit[i] ? a[i] : b[i];
+    EACH_LANE (i, n) {
+        const uint32_t x = a[i], y = b[i];
+        r[i] = bits & lane_bit[i] ? x : y;
+    }
 }
 VECTORIZED static void choose_64(uint64_t *restrict r, const uint64_t *a, const uint64_t *b, uint32_t bits, int n) {
-    EACH_LANE (i, n) r[i] = bits & lane_bit[i] ? a[i] : b[i];
+    EACH_LANE (i, n) {
+        const uint64_t x = a[i], y = b[i];
+        r[i] = bits & lane_bit[i] ? x : y;
+    }
 }
 
 static void choose(struct thread *t, const struct instruction *in, uint32_t mask, const struct alu *x, uint32_t bits) {

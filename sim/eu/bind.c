@@ -86,7 +86,7 @@ static bool is_special(const struct operand *o) {
 
 static bool can_copy(const struct instruction *in) {
     const struct operand *d = &in->destination, *s = &in->source[0];
-    return in->opcode == OP_MOV && !type_is_float(d->type) && s->direct && d->kind == OPERAND_REGISTER &&
+    return in->opcode == OP_MOV && !type_is_float(d->type) && !type_is_float(s->type) && s->direct && d->kind == OPERAND_REGISTER &&
            d->shape == SHAPE_CONTIGUOUS && type_bytes(d->type) == type_bytes(s->type) && !in->condition && !in->saturate;
 }
 

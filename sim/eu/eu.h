@@ -18,7 +18,8 @@
 enum { MAX_LANES = 32 };
 
 /* Loops over lanes run in blocks of 16, whose length the compiler knows. Lanes beyond the instruction's are
- * computed and thrown away; arrays and register file are padded for it. */
+ * computed and thrown away; arrays and register file are padded for it. In these loops every array element is
+ * loaded unconditionally: GCC 12 gives the second half of a block of conditional loads the first half's mask. */
 #define EACH_LANE(i, n)                                                                                      \
     for (int i##_block = 0; i##_block < (n); i##_block += 16)                                                \
         for (int i = i##_block; i < i##_block + 16; i++)

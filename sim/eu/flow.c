@@ -18,7 +18,7 @@ static void suspend(struct thread *t, uint32_t lanes, uint32_t at) {
 /* Lanes that wait here. */
 VECTORIZED static uint32_t waiting_at(const struct thread *t, uint32_t index) {
     uint32_t lanes = 0;
-    for (int i = 0; i < MAX_LANES; i++) lanes |= t->resume[i] == index ? lane_bit[i] : 0;
+    for (int i = 0; i < MAX_LANES; i++) lanes |= (0u - (uint32_t)(t->resume[i] == index)) & lane_bit[i];
     return lanes;
 }
 

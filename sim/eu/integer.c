@@ -131,8 +131,8 @@ VECTORIZED static void mach(const struct alu *x) {
     const int64_t *a = x->a, *b = x->b;
     int64_t *restrict r = x->result;
     EACH_LANE (i, x->lanes) {
-        const int64_t p = a[i] * b[i];
-        r[i] = a[i] >= 0 && b[i] >= 0 ? (int64_t)((uint64_t)p >> 32) : p >> 32;
+        const int64_t left = a[i], right = b[i], p = left * right;
+        r[i] = (left | right) >= 0 ? (int64_t)((uint64_t)p >> 32) : p >> 32;
     }
 }
 
@@ -198,7 +198,7 @@ compute_function *integer_function(const struct instruction *in) {
     VECTORIZED static uint32_t name##_##T(const void *left, const void *right, int lanes) {                  \
         const T *a = left, *b = right;                                                                       \
         uint32_t bits = 0;                                                                                   \
-        EACH_LANE (i, lanes) bits |= (EXPRESSION) ? lane_bit[i] : 0;                                         \
+        EACH_LANE (i, lanes) bits |= (0u - (uint32_t)(EXPRESSION)) & lane_bit[i];                                         \
         return bits;                                                                                         \
     }
 #define COMPARES(T)                                                                                          \
@@ -216,8 +216,8 @@ COMPARES(int64_t)
 COMPARES(uint64_t)
 COMPARES(float)
 COMPARES(double)
-COMPARE(un, float, a[i] != a[i] || b[i] != b[i])
-COMPARE(un, double, a[i] != a[i] || b[i] != b[i])
+COMPARE(un, float, (a[i] != a[i]) | (b[i] != b[i]))
+COMPARE(un, double, (a[i] != a[i]) | (b[i] != b[i]))
 
 compare_function *compare_function_of(enum condition condition, enum domain domain, bool is_unsigned) {
     static compare_function *const table[DOMAIN_COUNT][2][COND_COUNT] = {

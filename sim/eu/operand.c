@@ -301,7 +301,10 @@ void operand_saturate(union lanes *r, int type, enum domain domain, int lanes) {
 /* ---- storing ---- */
 
 VECTORIZED static void blend_dwords(uint32_t *to, const uint32_t *v, uint32_t mask, int n) {
-    for (int i = 0; i < n; i++) to[i] = mask & lane_bit[i] ? v[i] : to[i];
+    for (int i = 0; i < n; i++) {
+        const uint32_t x = v[i], y = to[i];
+        to[i] = mask & lane_bit[i] ? x : y;
+    }
 }
 
 #define SCATTER(T)                                                                                           \

@@ -84,10 +84,10 @@ static void trace(const struct thread *t, const struct instruction *in, uint32_t
 
 static void trace_result(const struct thread *t, const struct instruction *in) {
     const struct operand *o = &in->destination;
-    char text[8 * 20 + 1];
+    char text[32 * 20 + 1];
     int n = 0;
     if (o->kind != OPERAND_REGISTER) return;
-    for (int i = 0; i < 8 && (i < in->lanes || !o->type); i++) {
+    for (int i = 0; i < 32 && (i < in->lanes || !o->type); i++) {
         uint64_t v = 0;
         memcpy(&v, t->registers + (o->type ? o->lane[i] : o->lane[0] + 4 * i), o->type ? (size_t)type_bytes(o->type) : 4);
         n += snprintf(text + n, sizeof text - (size_t)n, " %llx", (unsigned long long)v);
