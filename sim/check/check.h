@@ -1,18 +1,20 @@
-/* Checks of a kernel's accesses, enabled by --check: races, bounds, uninitialized memory. */
+/* Checks of a kernel's accesses, enabled by --check: races, bounds, uninitialized local memory. */
 #ifndef SIM_CHECK_CHECK_H
 #define SIM_CHECK_CHECK_H
 
 #include "eu/eu.h"
 #include "eu/memory.h"
 
-struct check_walk *check_walk_start(const struct sim_walk *walk);
+struct check_walk *check_walk_start(const struct sim_walk *walk, const struct program *program, uint64_t groups);
 void check_walk_end(struct check_walk *check);
 
-void check_group_start(struct group *group);
-/* False after a fault. */
-bool check_group_end(struct group *group);
+/* `index`: number of the group in the walk. */
+void check_group_start(struct group *group, uint64_t index);
 
-/* Every access, before it happens. False after a fault. */
-bool check_access(const struct access *a, uint64_t address, uint32_t size);
+/* Every access, before it happens; `from`: what is written, if it is known. False after a fault that ends the
+ * thread. */
+bool check_access(const struct access *a, uint64_t address, const void *from, uint32_t size);
+/* A fence of local or global memory. */
+void check_fence(struct thread *t, bool local);
 
 #endif

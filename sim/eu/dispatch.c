@@ -49,7 +49,7 @@ static void start_group(struct group *g, const struct job *job, uint64_t index) 
         t->slot = g->worker->index * g->count + i;
         thread_start(t, i == g->count - 1 ? w->execution_mask & full : full);
     }
-    if (g->worker->check) check_group_start(g);
+    if (g->worker->check) check_group_start(g, index);
 }
 
 /* Lets the threads that can run take their turns; false if none can. */
@@ -60,6 +60,7 @@ static bool take_turns(struct group *g, bool in_order) {
         if (t->state == THREAD_WAITS && g->barriers[t->barrier].phase != t->barrier_phase) {
             t->state = THREAD_RUNS;
             t->barrier = -1;
+            t->interval = g->barriers[0].phase;
         }
         if (t->state != THREAD_RUNS) continue;
         any = true;
@@ -107,7 +108,7 @@ static bool run_group(struct job *job, struct group *g, uint64_t index) {
         if (state == GROUP_FAULTED || !within_limit(job, g, &counted)) return false;
         if (state == GROUP_ENDED) break;
     }
-    return !g->worker->check || check_group_end(g);
+    return true;
 }
 
 static void run_groups(struct worker_job *wj) {
@@ -134,7 +135,7 @@ static void *worker_main(void *argument) {
 }
 
 /* The queue's own thread is worker 0. */
-static void run_workers(struct job *job, struct worker_job *workers, int count) {
+static void run_workers(struct worker_job *workers, int count) {
     int started = 1;
     for (; started < count; started++)
         if (pthread_create(&workers[started].host, NULL, worker_main, &workers[started])) break;
@@ -142,8 +143,9 @@ static void run_workers(struct job *job, struct worker_job *workers, int count) 
     for (int i = 1; i < started; i++) pthread_join(workers[i].host, NULL);
 }
 
+/* Checks compare accesses in the order in which they happen: then there is one worker. */
 static int worker_count(const struct job *job) {
-    int n = sim_options()->host_threads;
+    int n = sim_options()->checks ? 1 : sim_options()->host_threads;
     if ((uint64_t)n > job->groups) n = (int)job->groups;
     return n < 1 ? 1 : n > MAX_WORKERS ? MAX_WORKERS : n;
 }
@@ -160,14 +162,14 @@ int sim_eu_run(const struct sim_walk *walk) {
     const int count = worker_count(&job);
     struct worker_job *workers = calloc((size_t)count, sizeof *workers);
     if (!workers) abort();
-    struct check_walk *check = sim_options()->checks ? check_walk_start(walk) : NULL;
+    struct check_walk *check = sim_options()->checks ? check_walk_start(walk, program, job.groups) : NULL;
     for (int i = 0; i < count; i++) {
         workers[i].job = &job;
         workers[i].worker = (struct worker){.vm = walk->vm, .walk = walk, .check = check, .index = i};
         if (sim_options()->profile) workers[i].worker.counts = profile_counts_new(program->count);
     }
     const uint64_t start = sim_time_ns();
-    run_workers(&job, workers, count);
+    run_workers(workers, count);
     uint64_t instructions = 0;
     for (int i = 0; i < count; i++) {
         instructions += workers[i].worker.instructions;

@@ -184,6 +184,7 @@ struct thread {
     int rounding;               /* enum rounding, from cr0 */
     int barrier;                /* that it has signaled and not yet passed, or -1 */
     uint32_t barrier_phase;
+    uint32_t interval;          /* number of barriers of the whole group that it has passed */
 };
 
 struct barrier {

@@ -102,7 +102,10 @@ static void wait_barrier(struct thread *t, const struct instruction *in, uint32_
     (void)in, (void)mask;
     if (t->barrier < 0) return;
     if (t->group->barriers[t->barrier].phase == t->barrier_phase) t->state = THREAD_WAITS;
-    else t->barrier = -1;
+    else {
+        t->barrier = -1;
+        t->interval = t->group->barriers[0].phase;
+    }
 }
 
 const char *flow_bind(struct instruction *in) {

@@ -3,6 +3,7 @@
  * lane 14:12 (component mask 15:12 of load_quad, store_quad), transposed 15, address model 30:29. */
 #include "eu/unit.h"
 
+#include "check/check.h"
 #include "eu/memory.h"
 
 enum {
@@ -152,7 +153,8 @@ static bool store(struct thread *t, const struct instruction *in, const struct m
 
 /* Memory is in order here. */
 static bool fence(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
-    (void)m, (void)mask;
+    (void)mask;
+    if (t->group->worker->check) check_fence(t, m->local);
     if (in->destination.kind == OPERAND_REGISTER) memset(payload(t, &in->destination), 0, (size_t)register_bytes(t));
     return true;
 }

@@ -33,7 +33,7 @@ static bool fault(const struct access *a, uint64_t address, uint32_t size) {
 }
 
 bool memory_read(const struct access *a, uint64_t address, void *to, uint32_t size) {
-    if (a->thread->group->worker->check && !check_access(a, address, size)) return false;
+    if (a->thread->group->worker->check && !check_access(a, address, NULL, size)) return false;
     const uint8_t *host = memory_locate(a, address, size);
     if (host) {
         memcpy(to, host, size);
@@ -44,7 +44,7 @@ bool memory_read(const struct access *a, uint64_t address, void *to, uint32_t si
 }
 
 bool memory_write(const struct access *a, uint64_t address, const void *from, uint32_t size) {
-    if (a->thread->group->worker->check && !check_access(a, address, size)) return false;
+    if (a->thread->group->worker->check && !check_access(a, address, from, size)) return false;
     uint8_t *host = memory_locate(a, address, size);
     if (host) {
         memcpy(host, from, size);

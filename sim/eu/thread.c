@@ -55,6 +55,7 @@ void thread_start(struct thread *t, uint32_t lanes) {
     t->state = THREAD_RUNS;
     t->active = lanes;
     t->barrier = -1;
+    t->interval = 0;
     uint32_t r0[8] = {0};
     r0[0] = (uint32_t)(w->indirect - w->bases.general);
     r0[1] = group[0];
