@@ -204,8 +204,9 @@ bool check_access(const struct access *a, uint64_t address, const void *from, ui
     if (a->local) {
         address = local_address(address);
         if (address + size > a->thread->group->local_bytes) return true; /* memory.c reports it */
-    } else if ((c->checks & SIM_CHECK_MEMORY) && !check_bounds(c, a, address, size)) {
-        return false;
+    } else {
+        address &= (1ull << c->walk->product->address_bits) - 1;
+        if ((c->checks & SIM_CHECK_MEMORY) && !check_bounds(c, a, address, size)) return false;
     }
     if (a->atomic) synchronize(c, a);
     if (!a->local && !(c->checks & SIM_CHECK_RACES)) return true;

@@ -65,6 +65,7 @@ static bool take_turns(struct group *g, bool in_order) {
         if (t->state != THREAD_RUNS) continue;
         any = true;
         thread_run(t, in_order ? TURN : 1 + random_next(g->worker) % SHORT_TURN);
+        if (t->state == THREAD_FAULTED) break;
     }
     return any;
 }

@@ -5,6 +5,7 @@
 
 #include "check/check.h"
 #include "eu/memory.h"
+#include "profile.h"
 
 enum {
     LSC_LOAD = 0, LSC_LOAD_QUAD = 2, LSC_LOAD_BLOCK = 3, LSC_STORE = 4, LSC_STORE_QUAD = 6, LSC_STORE_BLOCK = 7,
@@ -46,6 +47,10 @@ static bool surface(struct thread *t, const struct instruction *in, const struct
     return memory_surface(t, in, (enum address_model)m->model, m->extended, base, &size);
 }
 
+static void count_addresses(const struct thread *t, const struct message *m, const uint64_t address[MAX_LANES], uint32_t mask) {
+    if (t->group->worker->counts) profile_addresses(t->group->worker->counts, m, address, mask);
+}
+
 /* ---- loads and stores ---- */
 
 static bool transposed(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
@@ -53,6 +58,7 @@ static bool transposed(struct thread *t, const struct instruction *in, const str
     if (!(mask & 1)) return true;
     if (!surface(t, in, m, &base)) return false;
     lsc_addresses(t, in, m, base, address);
+    count_addresses(t, m, address, mask);
     const uint32_t size = (uint32_t)m->elements * m->element_bytes;
     const struct access a = {.thread = t, .in = in, .local = m->local, .store = m->store};
     if (m->store) return memory_write(&a, address[0], payload(t, &in->source[1]), size);
@@ -97,6 +103,7 @@ static bool load(struct thread *t, const struct instruction *in, const struct me
     if (in->destination.kind == OPERAND_NULL) return true; /* prefetch */
     if (!surface(t, in, m, &base)) return false;
     lsc_addresses(t, in, m, base, address);
+    count_addresses(t, m, address, mask);
     uint8_t *to = payload(t, &in->destination);
     if (is_consecutive(&a, in, m, mask, address, &host)) {
         memcpy(to, host, (size_t)(in->lanes * m->element_bytes));
@@ -135,6 +142,7 @@ static bool store(struct thread *t, const struct instruction *in, const struct m
     struct access a = {.thread = t, .in = in, .local = m->local, .store = true};
     if (!surface(t, in, m, &base)) return false;
     lsc_addresses(t, in, m, base, address);
+    count_addresses(t, m, address, mask);
     const uint8_t *from = payload(t, &in->source[1]);
     if (is_consecutive(&a, in, m, mask, address, &host)) {
         memcpy(host, from, (size_t)(in->lanes * m->element_bytes));

@@ -54,11 +54,11 @@ static void send_gathered(struct thread *t, const struct instruction *in, uint32
 
 const char *message_bind(struct instruction *in, const struct sim_product *product) {
     (void)product;
+    if (in->descriptor_register < 0) decode_message(&in->message, in); /* also for profiles */
     if (in->descriptor_register >= 0 || in->extended_register >= 0) {
         in->execute = send_indirect;
         return in->source[0].kind == OPERAND_INDIRECT ? "message not known" : NULL;
     }
-    decode_message(&in->message, in);
     in->execute = in->source[0].kind == OPERAND_INDIRECT ? send_gathered : send;
     return in->message.execute ? NULL : "message not known";
 }
