@@ -36,7 +36,8 @@ static uint64_t distinct_lines(const struct message *m, const uint64_t address[M
     uint64_t seen[MAX_LINES];
     int n = 0;
     for (uint32_t lanes = m->transposed ? mask & 1 : mask; lanes; lanes &= lanes - 1) {
-        const uint64_t start = address[__builtin_ctz(lanes)], end = start + (uint64_t)m->elements * m->element_bytes;
+        const uint64_t start = address[__builtin_ctz(lanes)],
+                       end = start + (uint64_t)m->elements * m->element_bytes;
         for (uint64_t line = start / LINE; line * LINE < end; line++) {
             int i = 0;
             while (i < n && seen[i] != line) i++;
@@ -62,32 +63,39 @@ static uint64_t bank_conflicts(const struct message *m, const uint64_t address[M
     return (uint64_t)(most - 1) * m->elements;
 }
 
-void profile_addresses(struct profile_counts *c, const struct message *m, const uint64_t address[MAX_LANES], uint32_t mask) {
-    if (m->local) c->conflicts += bank_conflicts(m, address, mask);
-    else c->lines += distinct_lines(m, address, mask);
+void profile_addresses(struct profile_counts *c, const struct message *m, const uint64_t address[MAX_LANES],
+                       uint32_t mask) {
+    if (m->local)
+        c->conflicts += bank_conflicts(m, address, mask);
+    else
+        c->lines += distinct_lines(m, address, mask);
 }
 
 /* ---- sums ---- */
 
-static void add_message(struct kernel *k, const struct instruction *in, int unit, uint64_t times, uint64_t lanes) {
+static void add_message(struct kernel *k, const struct instruction *in, int unit, uint64_t times,
+                        uint64_t lanes) {
     const struct message *m = &in->message;
     const int kind = m->atomic ? KIND_ATOMIC : m->store ? KIND_STORE : KIND_LOAD;
     uint64_t bytes = (m->transposed ? times : lanes) * m->elements * m->element_bytes;
-    if (in->unit == UNIT_GATEWAY || (kind == KIND_LOAD && in->destination.kind == OPERAND_NULL)) return; /* prefetches */
+    if (in->unit == UNIT_GATEWAY || (kind == KIND_LOAD && in->destination.kind == OPERAND_NULL))
+        return;            /* prefetches */
     if (!m->element_bytes) /* blocks: whole registers */
         bytes = times * (uint64_t)unit * (m->store ? in->source[1].registers : m->descriptor >> 20 & 31);
     k->messages[m->local][kind] += times;
     k->bytes[m->local][kind] += bytes;
 }
 
-static void add_instruction(struct kernel *k, const struct instruction *in, int unit, uint64_t times, uint64_t lanes) {
+static void add_instruction(struct kernel *k, const struct instruction *in, int unit, uint64_t times,
+                            uint64_t lanes) {
     const int class = opcode_class[in->opcode];
     k->instructions[class] += times;
     k->lanes[class] += lanes;
     if (class == CLASS_ALU || class == CLASS_MATH) k->idle_lanes += times * in->lanes - lanes;
     if (class == CLASS_SEND) add_message(k, in, unit, times, lanes);
     if (class == CLASS_MATRIX) /* multiplications and additions */
-        k->matrix_operations += 2 * times * in->repeat * in->depth * in->lanes * (unsigned)(4 / type_bytes(in->source[1].type));
+        k->matrix_operations +=
+            2 * times * in->repeat * in->depth * in->lanes * (unsigned)(4 / type_bytes(in->source[1].type));
 }
 
 static struct kernel *kernel_of(const struct sim_walk *w) {
@@ -105,23 +113,27 @@ static struct kernel *kernel_of(const struct sim_walk *w) {
 }
 
 static void print(void) {
-    static const char *const classes[CLASS_COUNT] = {"other", "sync", "alu", "math", "matrix", "send", "flow"};
+    static const char *const classes[CLASS_COUNT] = {"other",  "sync", "alu", "math",
+                                                     "matrix", "send", "flow"};
     static const char *const kinds[] = {"loads", "stores", "atomics"};
     for (const struct kernel *k = kernels; k; k = k->next) {
         const uint64_t lanes = k->lanes[CLASS_ALU] + k->lanes[CLASS_MATH], all = lanes + k->idle_lanes;
         fprintf(stderr, "profile: kernel %s at %#llx, %llu walks, %llu groups\n  instructions:", k->name,
                 (unsigned long long)k->address, (unsigned long long)k->walks, (unsigned long long)k->groups);
         for (int c = 0; c < CLASS_COUNT; c++)
-            if (k->instructions[c]) fprintf(stderr, " %s %llu", classes[c], (unsigned long long)k->instructions[c]);
-        fprintf(stderr, "\n  lane operations %llu, idle lanes %.1f %%, matrix operations %llu\n", (unsigned long long)lanes,
-                all ? 100.0 * (double)k->idle_lanes / (double)all : 0.0, (unsigned long long)k->matrix_operations);
+            if (k->instructions[c])
+                fprintf(stderr, " %s %llu", classes[c], (unsigned long long)k->instructions[c]);
+        fprintf(stderr, "\n  lane operations %llu, idle lanes %.1f %%, matrix operations %llu\n",
+                (unsigned long long)lanes, all ? 100.0 * (double)k->idle_lanes / (double)all : 0.0,
+                (unsigned long long)k->matrix_operations);
         for (int local = 0; local < 2; local++)
             for (int i = 0; i < 3; i++)
                 if (k->messages[local][i])
-                    fprintf(stderr, "  %s memory: %s %llu, %llu bytes\n", local ? "local" : "global", kinds[i],
-                            (unsigned long long)k->messages[local][i], (unsigned long long)k->bytes[local][i]);
-        fprintf(stderr, "  lines of 64 bytes %llu, cycles of bank conflicts %llu\n", (unsigned long long)k->lines,
-                (unsigned long long)k->conflicts);
+                    fprintf(stderr, "  %s memory: %s %llu, %llu bytes\n", local ? "local" : "global",
+                            kinds[i], (unsigned long long)k->messages[local][i],
+                            (unsigned long long)k->bytes[local][i]);
+        fprintf(stderr, "  lines of 64 bytes %llu, cycles of bank conflicts %llu\n",
+                (unsigned long long)k->lines, (unsigned long long)k->conflicts);
     }
 }
 
@@ -134,7 +146,8 @@ void profile_add(const struct sim_walk *w, const struct program *p, struct profi
         k->groups += c->of[0].times / (uint64_t)(w->threads > 0 ? w->threads : 1);
     }
     for (uint32_t i = 0; i < p->count; i++)
-        if (c->of[i].times) add_instruction(k, &p->code[i], p->register_bytes, c->of[i].times, c->of[i].lanes);
+        if (c->of[i].times)
+            add_instruction(k, &p->code[i], p->register_bytes, c->of[i].times, c->of[i].lanes);
     k->lines += c->lines;
     k->conflicts += c->conflicts;
     pthread_mutex_unlock(&lock);

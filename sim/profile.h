@@ -18,8 +18,8 @@ struct profile_counts *profile_counts_new(uint32_t instructions);
 /* Adds a worker's counts to those of the kernel, and frees them. */
 void profile_add(const struct sim_walk *walk, const struct program *program, struct profile_counts *counts);
 /* Of one message: where its lanes access memory. */
-void profile_addresses(struct profile_counts *counts, const struct message *m, const uint64_t address[MAX_LANES],
-                       uint32_t mask);
+void profile_addresses(struct profile_counts *counts, const struct message *m,
+                       const uint64_t address[MAX_LANES], uint32_t mask);
 
 static inline void profile_count(struct profile_counts *c, uint32_t instruction, uint32_t mask) {
     c->of[instruction].times++;

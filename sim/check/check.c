@@ -1,16 +1,18 @@
 /* What is checked, in the order in which it happens (there is one worker):
  *
- * Bounds: an access of global memory lies in one bound range. Local memory's size is always checked (memory.c).
+ * Bounds: an access of global memory lies in one bound range. Local memory's size is always checked
+ * (memory.c).
  *
  * Uninitialized: local memory is read only where something was written to it in the same group.
  *
- * Races: of two accesses to the same byte, at least one a write and none an atomic, by different hardware threads,
- * one must be ordered before the other:
+ * Races: of two accesses to the same byte, at least one a write and none an atomic, by different hardware
+ * threads, one must be ordered before the other:
  *   - in a group, by a barrier between them;
- *   - anywhere, by a release after the first (a fence, then an atomic) and an acquire (an atomic) before the second.
- * Work-items of one hardware thread run in lockstep: sub-group barriers leave no trace in machine code. Which
- * variable an atomic uses is not compared, and between groups a release by any thread counts for its group: this
- * misses some races and reports none that are not. A write of what memory holds already is no race. */
+ *   - anywhere, by a release after the first (a fence, then an atomic) and an acquire (an atomic) before the
+ * second. Work-items of one hardware thread run in lockstep: sub-group barriers leave no trace in machine
+ * code. Which variable an atomic uses is not compared, and between groups a release by any thread counts for
+ * its group: this misses some races and reports none that are not. A write of what memory holds already is no
+ * race. */
 #include "check/check.h"
 
 #include <stdlib.h>
@@ -40,7 +42,7 @@ struct releases {
     uint32_t count, capacity;
     struct {
         uint32_t covers, when;
-    } * of;
+    } *of;
     uint32_t fence[2], acquired; /* times of the last fence (global, local) and atomic; 0: none */
 };
 
@@ -76,12 +78,15 @@ static bool is_first_report(struct check_walk *c, const struct access *a, unsign
         }                                                                                                    \
     } while (0)
 
-static void report_race(struct check_walk *c, const struct access *a, uint64_t address, const struct event *other, bool other_writes) {
+static void report_race(struct check_walk *c, const struct access *a, uint64_t address,
+                        const struct event *other, bool other_writes) {
     const struct instruction *in = &c->program->code[other->instruction];
-    REPORT(c, a, SIM_CHECK_RACES, "race: %s of %s memory at %#llx, lane %d, is not ordered with a %s by %s thread %u (group %u of the walk) at +%#x: %s",
+    REPORT(c, a, SIM_CHECK_RACES,
+           "race: %s of %s memory at %#llx, lane %d, is not ordered with a %s by %s thread %u (group %u of "
+           "the walk) at +%#x: %s",
            a->store ? "write" : "read", a->local ? "local" : "global", (unsigned long long)address, a->lane,
-           other_writes ? "write" : "read", other->group == c->group ? "this group's" : "another group's", other->thread - 1,
-           other->group, in->offset, in->text);
+           other_writes ? "write" : "read", other->group == c->group ? "this group's" : "another group's",
+           other->thread - 1, other->group, in->offset, in->text);
 }
 
 /* ---- order ---- */
@@ -90,8 +95,10 @@ static bool released(const struct releases *r, uint32_t time, uint32_t acquired)
     uint32_t low = 0, high = r->count;
     while (low < high) { /* the first release that covers `time` */
         const uint32_t middle = (low + high) / 2;
-        if (r->of[middle].covers > time) high = middle;
-        else low = middle + 1;
+        if (r->of[middle].covers > time)
+            high = middle;
+        else
+            low = middle + 1;
     }
     return low < r->count && r->of[low].when <= acquired;
 }
@@ -172,31 +179,40 @@ static void record(struct cell *cell, const struct access *a, const struct event
     cell->read |= bytes;
 }
 
-static void check_cell(struct check_walk *c, const struct access *a, uint64_t address, const uint8_t *from, uint32_t size) {
+static void check_cell(struct check_walk *c, const struct access *a, uint64_t address, const uint8_t *from,
+                       uint32_t size) {
     struct cell *cell = cell_at(c, a->local, address);
     const uint8_t bytes = (uint8_t)(((1u << size) - 1) << (address % CELL_BYTES));
-    const struct event now = {(uint32_t)a->thread->id + 1, c->group, a->thread->interval, c->time, (uint32_t)(a->in - c->program->code)};
-    if (a->local && (c->checks & SIM_CHECK_UNINITIALIZED) && (!a->store || a->atomic) && (bytes & ~cell->initialized))
-        REPORT(c, a, SIM_CHECK_UNINITIALIZED, "local memory at %#llx, lane %d, is read but was not written", (unsigned long long)address, a->lane);
+    const struct event now = {(uint32_t)a->thread->id + 1, c->group, a->thread->interval, c->time,
+                              (uint32_t)(a->in - c->program->code)};
+    if (a->local && (c->checks & SIM_CHECK_UNINITIALIZED) && (!a->store || a->atomic) &&
+        (bytes & ~cell->initialized))
+        REPORT(c, a, SIM_CHECK_UNINITIALIZED, "local memory at %#llx, lane %d, is read but was not written",
+               (unsigned long long)address, a->lane);
     if (a->store || a->atomic) cell->initialized |= bytes;
     if (!(c->checks & SIM_CHECK_RACES) || a->atomic) return;
-    if ((cell->written & bytes) && !is_ordered(c, &cell->writer, a->thread) && (!a->store || changes(a, address, from, size)))
+    if ((cell->written & bytes) && !is_ordered(c, &cell->writer, a->thread) &&
+        (!a->store || changes(a, address, from, size)))
         report_race(c, a, address, &cell->writer, true);
     if (a->store && (cell->read & bytes))
         for (int i = 0; i < READERS; i++)
-            if (!is_ordered(c, &cell->reader[i], a->thread) && changes(a, address, from, size)) report_race(c, a, address, &cell->reader[i], false);
+            if (!is_ordered(c, &cell->reader[i], a->thread) && changes(a, address, from, size))
+                report_race(c, a, address, &cell->reader[i], false);
     record(cell, a, &now, bytes);
 }
 
 static bool check_bounds(struct check_walk *c, const struct access *a, uint64_t address, uint32_t size) {
     if (address >= c->allocation_start && address + size <= c->allocation_end) return true;
     uint64_t start, bytes;
-    if (!sim_vm_allocation(c->walk->vm, address, &start, &bytes)) return true; /* memory.c reports the page fault */
+    if (!sim_vm_allocation(c->walk->vm, address, &start, &bytes))
+        return true; /* memory.c reports the page fault */
     c->allocation_start = start;
     c->allocation_end = start + bytes;
     if (address + size <= start + bytes) return true;
-    return thread_fault(a->thread, a->in, "access of %u bytes at %#llx, lane %d, crosses the end of an allocation of %llu bytes", size,
-                        (unsigned long long)address, a->lane, (unsigned long long)bytes);
+    return thread_fault(
+        a->thread, a->in,
+        "access of %u bytes at %#llx, lane %d, crosses the end of an allocation of %llu bytes", size,
+        (unsigned long long)address, a->lane, (unsigned long long)bytes);
 }
 
 bool check_access(const struct access *a, uint64_t address, const void *from, uint32_t size) {
@@ -221,7 +237,8 @@ bool check_access(const struct access *a, uint64_t address, const void *from, ui
 
 /* ---- walks and groups ---- */
 
-struct check_walk *check_walk_start(const struct sim_walk *w, const struct program *program, uint64_t groups) {
+struct check_walk *check_walk_start(const struct sim_walk *w, const struct program *program,
+                                    uint64_t groups) {
     struct check_walk *c = calloc(1, sizeof *c);
     if (!c) abort();
     c->walk = w;

@@ -5,7 +5,8 @@
 #include "eu/eu.h"
 #include "eu/memory.h"
 
-struct check_walk *check_walk_start(const struct sim_walk *walk, const struct program *program, uint64_t groups);
+struct check_walk *check_walk_start(const struct sim_walk *walk, const struct program *program,
+                                    uint64_t groups);
 void check_walk_end(struct check_walk *check);
 
 /* `index`: number of the group in the walk. */

@@ -41,10 +41,11 @@ void alu_move(struct thread *t, const struct instruction *in, uint32_t mask) {
     operand_store(t, in, mask, &s);
 }
 
-/* Conditions look at the result as the destination's type holds it; but where an addition or a product is compared
- * in order, at the exact result. */
+/* Conditions look at the result as the destination's type holds it; but where an addition or a product is
+ * compared in order, at the exact result. */
 static void wrap(union lanes *r, const struct instruction *in) {
-    const int type = in->destination.type ? in->destination.type : in->source[0].type, bytes = type_bytes(type);
+    const int type = in->destination.type ? in->destination.type : in->source[0].type,
+              bytes = type_bytes(type);
     const bool ordered = in->condition != COND_EQ && in->condition != COND_NE;
     if (bytes == 8 || (ordered && !in->saturate && (in->opcode == OP_ADD || in->opcode == OP_MUL))) return;
     if (in->saturate) {
@@ -95,23 +96,28 @@ void alu_compare(struct thread *t, const struct instruction *in, uint32_t mask) 
     flag_merge(t, in, mask, bits);
 }
 
-VECTORIZED static void choose_32(uint32_t *restrict r, const uint32_t *a, const uint32_t *b, uint32_t bits, int n) {
-    EACH_LANE (i, n) {
+VECTORIZED static void choose_32(uint32_t *restrict r, const uint32_t *a, const uint32_t *b, uint32_t bits,
+                                 int n) {
+    EACH_LANE(i, n) {
         const uint32_t x = a[i], y = b[i];
         r[i] = bits & lane_bit[i] ? x : y;
     }
 }
-VECTORIZED static void choose_64(uint64_t *restrict r, const uint64_t *a, const uint64_t *b, uint32_t bits, int n) {
-    EACH_LANE (i, n) {
+VECTORIZED static void choose_64(uint64_t *restrict r, const uint64_t *a, const uint64_t *b, uint32_t bits,
+                                 int n) {
+    EACH_LANE(i, n) {
         const uint64_t x = a[i], y = b[i];
         r[i] = bits & lane_bit[i] ? x : y;
     }
 }
 
-static void choose(struct thread *t, const struct instruction *in, uint32_t mask, const struct alu *x, uint32_t bits) {
+static void choose(struct thread *t, const struct instruction *in, uint32_t mask, const struct alu *x,
+                   uint32_t bits) {
     union lanes r;
-    if (in->domain == DOMAIN_I32 || in->domain == DOMAIN_F32) choose_32(r.u32, x->a, x->b, bits, in->lanes);
-    else choose_64(r.u64, x->a, x->b, bits, in->lanes);
+    if (in->domain == DOMAIN_I32 || in->domain == DOMAIN_F32)
+        choose_32(r.u32, x->a, x->b, bits, in->lanes);
+    else
+        choose_64(r.u64, x->a, x->b, bits, in->lanes);
     store_result(t, in, mask, &r);
 }
 
@@ -123,7 +129,8 @@ void alu_select(struct thread *t, const struct instruction *in, uint32_t mask) {
     choose(t, in, mask, &x, predicate_bits(t, in));
 }
 
-/* sel with a condition (minimum, maximum), of numbers if one source is NaN; csel compares its third source with 0. */
+/* sel with a condition (minimum, maximum), of numbers if one source is NaN; csel compares its third source
+ * with 0. */
 void alu_select_condition(struct thread *t, const struct instruction *in, uint32_t mask) {
     union lanes s[3];
     struct alu x = {.lanes = in->lanes, .mask = mask, .in = in, .thread = t};
@@ -141,7 +148,8 @@ void alu_select_condition(struct thread *t, const struct instruction *in, uint32
 
 /* cr0: bits 5:4 rounding, 6 and 7 keep subnormals of doubles and floats. The host has one switch for both. */
 void alu_apply_control(struct thread *t) {
-    static const unsigned host_rounding[] = {_MM_ROUND_NEAREST, _MM_ROUND_UP, _MM_ROUND_DOWN, _MM_ROUND_TOWARD_ZERO};
+    static const unsigned host_rounding[] = {_MM_ROUND_NEAREST, _MM_ROUND_UP, _MM_ROUND_DOWN,
+                                             _MM_ROUND_TOWARD_ZERO};
     uint32_t cr;
     memcpy(&cr, t->registers + REG_CONTROL, sizeof cr);
     t->rounding = (int)(cr >> 4 & 3);
@@ -154,7 +162,9 @@ void alu_execute_special(struct thread *t, const struct instruction *in, uint32_
     const uint64_t time = sim_timestamp();
     memcpy(t->registers + REG_TIME, &time, sizeof time);
     memcpy(t->registers + REG_CHANNEL, &t->active, sizeof t->active);
-    if (in->sets_flags) alu_execute_flags(t, in, mask);
-    else alu_execute(t, in, mask);
+    if (in->sets_flags)
+        alu_execute_flags(t, in, mask);
+    else
+        alu_execute(t, in, mask);
     if (in->destination.lane[0] >= REG_CONTROL && in->destination.lane[0] < REG_STATE) alu_apply_control(t);
 }

@@ -23,8 +23,8 @@ compare_function *compare_function_of(enum condition condition, enum domain doma
 extern const union lanes zero_lanes;
 
 /* Values of in->execute */
-execute_function alu_execute, alu_execute_flags, alu_execute_special, alu_compare, alu_select, alu_select_condition,
-    alu_move;
+execute_function alu_execute, alu_execute_flags, alu_execute_special, alu_compare, alu_select,
+    alu_select_condition, alu_move;
 
 /* Sets the host's rounding and flushing of subnormals as cr0 says. */
 void alu_apply_control(struct thread *thread);

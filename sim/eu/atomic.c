@@ -1,11 +1,29 @@
-/* Atomics of the load/store cache. Groups may run on several threads of the host, so they are the host's atomics. */
+/* Atomics of the load/store cache. Groups may run on several threads of the host, so they are the host's
+ * atomics. */
 #include "eu/unit.h"
 
 #include "eu/memory.h"
 
 enum {
-    ATOMIC_INC = 8, ATOMIC_DEC, ATOMIC_LOAD, ATOMIC_STORE, ATOMIC_ADD, ATOMIC_SUB, ATOMIC_SMIN, ATOMIC_SMAX, ATOMIC_UMIN,
-    ATOMIC_UMAX, ATOMIC_CAS, ATOMIC_FADD, ATOMIC_FSUB, ATOMIC_FMIN, ATOMIC_FMAX, ATOMIC_FCAS, ATOMIC_AND, ATOMIC_OR, ATOMIC_XOR
+    ATOMIC_INC = 8,
+    ATOMIC_DEC,
+    ATOMIC_LOAD,
+    ATOMIC_STORE,
+    ATOMIC_ADD,
+    ATOMIC_SUB,
+    ATOMIC_SMIN,
+    ATOMIC_SMAX,
+    ATOMIC_UMIN,
+    ATOMIC_UMAX,
+    ATOMIC_CAS,
+    ATOMIC_FADD,
+    ATOMIC_FSUB,
+    ATOMIC_FMIN,
+    ATOMIC_FMAX,
+    ATOMIC_FCAS,
+    ATOMIC_AND,
+    ATOMIC_OR,
+    ATOMIC_XOR
 };
 
 static int64_t sign_extended(uint64_t v, int bytes) {
@@ -72,18 +90,19 @@ static uint64_t result_of(int operation, int bytes, uint64_t old, uint64_t a, ui
         T *p = (T *)(void *)host, old = __atomic_load_n(p, __ATOMIC_SEQ_CST);                                \
         if (operation == ATOMIC_LOAD) return old;                                                            \
         while (!__atomic_compare_exchange_n(p, &old, (T)result_of(operation, sizeof(T), old, a, b), false,   \
-                                            __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {                           \
-        }                                                                                                    \
+                                            __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {}                          \
         return old;                                                                                          \
     }
 UPDATE(uint16_t)
 UPDATE(uint32_t)
 UPDATE(uint64_t)
 
-static bool update(const struct access *a, const struct message *m, uint64_t address, uint64_t x, uint64_t y, uint64_t *old) {
+static bool update(const struct access *a, const struct message *m, uint64_t address, uint64_t x, uint64_t y,
+                   uint64_t *old) {
     uint64_t ignored;
     if (address % m->element_bytes)
-        return thread_fault(a->thread, a->in, "atomic at %#llx is not aligned, lane %d", (unsigned long long)address, a->lane);
+        return thread_fault(a->thread, a->in, "atomic at %#llx is not aligned, lane %d",
+                            (unsigned long long)address, a->lane);
     if (a->thread->group->worker->check && !memory_read(a, address, &ignored, m->element_bytes)) return false;
     uint8_t *host = memory_locate(a, address, m->element_bytes);
     if (!host) return memory_read(a, address, &ignored, m->element_bytes) && false; /* reports the fault */
@@ -95,10 +114,12 @@ static bool update(const struct access *a, const struct message *m, uint64_t add
 
 static bool atomic(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
     uint64_t base = 0, size, address[MAX_LANES];
-    if (!m->local && m->model != MODEL_FLAT && !memory_surface(t, in, (enum address_model)m->model, m->extended, &base, &size))
+    if (!m->local && m->model != MODEL_FLAT &&
+        !memory_surface(t, in, (enum address_model)m->model, m->extended, &base, &size))
         return false;
     lsc_addresses(t, in, m, base, address);
-    struct access a = {.thread = t, .in = in, .local = m->local, .store = m->operation != ATOMIC_LOAD, .atomic = true};
+    struct access a = {
+        .thread = t, .in = in, .local = m->local, .store = m->operation != ATOMIC_LOAD, .atomic = true};
     const uint8_t *from = t->registers + in->source[1].lane[0];
     const int block = block_bytes(t, in, m);
     for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
@@ -107,7 +128,8 @@ static bool atomic(struct thread *t, const struct instruction *in, const struct 
         a.lane = i;
         if (in->source[1].kind == OPERAND_REGISTER) {
             memcpy(&x, from + i * m->register_bytes, m->register_bytes);
-            if (in->source[1].registers * register_bytes(t) > block) memcpy(&y, from + block + i * m->register_bytes, m->register_bytes);
+            if (in->source[1].registers * register_bytes(t) > block)
+                memcpy(&y, from + block + i * m->register_bytes, m->register_bytes);
         }
         if (!update(&a, m, address[i], x, y, &old)) return false;
         if (in->destination.kind == OPERAND_REGISTER)

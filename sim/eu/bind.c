@@ -45,10 +45,15 @@ static bool fits_in_32_bits(const struct instruction *in) {
     switch (in->opcode) {
     case OP_CMP:
     case OP_CMPN: return (fits_signed(a) && fits_signed(b)) || (fits_unsigned(a) && fits_unsigned(b));
-    case OP_SEL: return !in->condition || (fits_signed(a) && fits_signed(b)) || (fits_unsigned(a) && fits_unsigned(b));
+    case OP_SEL:
+        return !in->condition || (fits_signed(a) && fits_signed(b)) || (fits_unsigned(a) && fits_unsigned(b));
     case OP_CSEL: return fits_signed(&in->source[2]) || fits_unsigned(&in->source[2]);
-    case OP_SHR: if (type_bytes(a->type) < 4 && !fits_unsigned(a)) return false; break;
-    case OP_ASR: if (!type_is_signed(a->type)) return false; break;
+    case OP_SHR:
+        if (type_bytes(a->type) < 4 && !fits_unsigned(a)) return false;
+        break;
+    case OP_ASR:
+        if (!type_is_signed(a->type)) return false;
+        break;
     default: break;
     }
     if (!in->condition) return true;
@@ -61,11 +66,13 @@ static enum domain choose_domain(struct instruction *in) {
     const bool small = in->destination.type == TYPE_HF || in->destination.type == TYPE_BF;
     if (any_type(in, TYPE_DF)) return DOMAIN_F64;
     if (any_float(in)) {
-        const bool large_integer = in->opcode == OP_MOV && !type_is_float(in->source[0].type) && type_bytes(in->source[0].type) >= 4;
+        const bool large_integer =
+            in->opcode == OP_MOV && !type_is_float(in->source[0].type) && type_bytes(in->source[0].type) >= 4;
         return small && (large_integer || in->opcode == OP_MAD) ? DOMAIN_F64 : DOMAIN_F32;
     }
     in->domain = DOMAIN_I32;
-    const bool chooses = in->opcode == OP_CMP || in->opcode == OP_CMPN || in->opcode == OP_SEL || in->opcode == OP_CSEL;
+    const bool chooses =
+        in->opcode == OP_CMP || in->opcode == OP_CMPN || in->opcode == OP_SEL || in->opcode == OP_CSEL;
     return fits_in_32_bits(in) && (chooses || integer_function(in)) ? DOMAIN_I32 : DOMAIN_I64;
 }
 
@@ -73,7 +80,9 @@ static enum domain choose_domain(struct instruction *in) {
 static void retype_copies(struct instruction *in) {
     static const uint8_t integer[] = {[1] = TYPE_UB, [2] = TYPE_UW, [4] = TYPE_UD, [8] = TYPE_UQ};
     struct operand *d = &in->destination, *s = &in->source[0];
-    if (in->opcode != OP_MOV || in->sources != 1 || d->type != s->type || !type_is_float(d->type) || d->type == TYPE_VF) return;
+    if (in->opcode != OP_MOV || in->sources != 1 || d->type != s->type || !type_is_float(d->type) ||
+        d->type == TYPE_VF)
+        return;
     if (in->saturate || in->condition || s->negate || s->absolute) return;
     d->type = s->type = integer[type_bytes(d->type)];
 }
@@ -86,8 +95,9 @@ static bool is_special(const struct operand *o) {
 
 static bool can_copy(const struct instruction *in) {
     const struct operand *d = &in->destination, *s = &in->source[0];
-    return in->opcode == OP_MOV && !type_is_float(d->type) && !type_is_float(s->type) && s->direct && d->kind == OPERAND_REGISTER &&
-           d->shape == SHAPE_CONTIGUOUS && type_bytes(d->type) == type_bytes(s->type) && !in->condition && !in->saturate;
+    return in->opcode == OP_MOV && !type_is_float(d->type) && !type_is_float(s->type) && s->direct &&
+           d->kind == OPERAND_REGISTER && d->shape == SHAPE_CONTIGUOUS &&
+           type_bytes(d->type) == type_bytes(s->type) && !in->condition && !in->saturate;
 }
 
 static execute_function *choose_execute(struct instruction *in) {
@@ -123,8 +133,10 @@ static const char *bind_condition(struct instruction *in) {
 
 static const char *bind_alu(struct instruction *in, void *(*allocate)(void *, size_t), void *context) {
     const bool logical = is_logical(in->opcode);
-    if (in->opcode == OP_SEL || in->opcode == OP_CSEL) in->sets_flags = false;
-    else in->sets_flags = in->condition != COND_NONE;
+    if (in->opcode == OP_SEL || in->opcode == OP_CSEL)
+        in->sets_flags = false;
+    else
+        in->sets_flags = in->condition != COND_NONE;
     retype_copies(in);
     in->domain = (uint8_t)choose_domain(in);
     for (int i = 0; i < in->sources; i++) {
@@ -133,7 +145,8 @@ static const char *bind_alu(struct instruction *in, void *(*allocate)(void *, si
         if (!o->load) return "type of a source not known";
         if (o->kind != OPERAND_IMMEDIATE) continue;
         o->constant = allocate(context, sizeof *o->constant);
-        if (!operand_constant(o, (enum domain)in->domain, logical, o->constant)) return "type of an immediate not known";
+        if (!operand_constant(o, (enum domain)in->domain, logical, o->constant))
+            return "type of an immediate not known";
     }
     bool exists = true;
     const bool compares = in->opcode == OP_CMP || in->opcode == OP_CMPN;
@@ -150,10 +163,12 @@ static const char *bind_alu(struct instruction *in, void *(*allocate)(void *, si
     return bind_condition(in);
 }
 
-void bind(struct instruction *in, const struct sim_product *product, void *(*allocate)(void *, size_t), void *context) {
+void bind(struct instruction *in, const struct sim_product *product, void *(*allocate)(void *, size_t),
+          void *context) {
     const int class = opcode_class[in->opcode];
     in->masked_by_predicate = in->predicated && in->opcode != OP_SEL && class != CLASS_FLOW;
-    in->runs_without_lanes = class == CLASS_FLOW || class == CLASS_SYNC || class == CLASS_MISC || in->end_of_thread;
+    in->runs_without_lanes =
+        class == CLASS_FLOW || class == CLASS_SYNC || class == CLASS_MISC || in->end_of_thread;
     switch (class) {
     case CLASS_ALU:
     case CLASS_MATH: in->problem = bind_alu(in, allocate, context); break;

@@ -1,5 +1,5 @@
-/* 2D block messages. The payload's first register holds the surface's base address, its width, height and pitch in
- * bytes less one, the block's position in elements, and its width, height and number less one. */
+/* 2D block messages. The payload's first register holds the surface's base address, its width, height and
+ * pitch in bytes less one, the block's position in elements, and its width, height and number less one. */
 #include "eu/unit.h"
 
 #include "eu/memory.h"
@@ -19,7 +19,8 @@ static int power_of_two(int n) {
     return p;
 }
 
-static struct block read_block(const struct thread *t, const struct instruction *in, const struct message *m) {
+static struct block read_block(const struct thread *t, const struct instruction *in,
+                               const struct message *m) {
     uint32_t d[8];
     memcpy(d, t->registers + in->source[0].lane[0], sizeof d);
     return (struct block){
@@ -41,13 +42,18 @@ static struct block read_block(const struct thread *t, const struct instruction 
 /* What the hardware requires; it ignores low bits of what is not aligned, so that other data are read. */
 static bool is_allowed(struct thread *t, const struct instruction *in, const struct block *b) {
     const int64_t limit = 1 << 24;
-    const bool ok = !(b->base & 63) && b->pitch >= 64 && !(b->pitch & 7) && b->surface_width >= 64 && !(b->surface_width & 3) &&
-                    b->surface_width <= b->pitch && b->pitch <= limit && b->surface_height <= limit;
-    return ok || thread_fault(t, in, "2D block message: base %#llx, width %lld, height %lld, pitch %lld are not allowed",
-                              (unsigned long long)b->base, (long long)b->surface_width, (long long)b->surface_height, (long long)b->pitch);
+    const bool ok = !(b->base & 63) && b->pitch >= 64 && !(b->pitch & 7) && b->surface_width >= 64 &&
+                    !(b->surface_width & 3) && b->surface_width <= b->pitch && b->pitch <= limit &&
+                    b->surface_height <= limit;
+    return ok ||
+           thread_fault(t, in,
+                        "2D block message: base %#llx, width %lld, height %lld, pitch %lld are not allowed",
+                        (unsigned long long)b->base, (long long)b->surface_width,
+                        (long long)b->surface_height, (long long)b->pitch);
 }
 
-/* How one block lies in registers: rows of `row` bytes; VNNI: rows of dwords that hold 4 / element_bytes rows. */
+/* How one block lies in registers: rows of `row` bytes; VNNI: rows of dwords that hold 4 / element_bytes
+ * rows. */
 struct layout {
     int row, bytes, vnni;
 };
@@ -84,7 +90,8 @@ static void inside(const struct block *b, int n, int *first, int *last) {
 }
 
 /* One row of one block: at once where its elements are adjacent in registers. */
-static bool transfer_row(const struct access *a, const struct block *b, const struct layout *l, int n, int row, uint8_t *registers) {
+static bool transfer_row(const struct access *a, const struct block *b, const struct layout *l, int n,
+                         int row, uint8_t *registers) {
     int first, last;
     const int size = b->element_bytes;
     const int64_t line = b->y + row;
@@ -101,10 +108,14 @@ static bool transfer_row(const struct access *a, const struct block *b, const st
     for (int c = first; c < last; c++) {
         const uint8_t *from = line_bytes + (c - first) * size;
         uint8_t *to = registers + element_place(b, l, row, c);
-        if (size == 2) memcpy(to, from, 2);
-        else if (size == 4) memcpy(to, from, 4);
-        else if (size == 1) *to = *from;
-        else memcpy(to, from, 8);
+        if (size == 2)
+            memcpy(to, from, 2);
+        else if (size == 4)
+            memcpy(to, from, 4);
+        else if (size == 1)
+            *to = *from;
+        else
+            memcpy(to, from, 8);
     }
     return true;
 }
@@ -118,7 +129,8 @@ static bool transfer(struct thread *t, const struct instruction *in, const struc
     if (!m->store && in->destination.kind == OPERAND_NULL) return true; /* prefetch */
     const int total = l.bytes * b.count / register_bytes(t), told = (int)(m->descriptor >> 20 & 31);
     if (!m->store && total != told && !(told == 31 && total == 32))
-        return thread_fault(t, in, "2D block message of %d registers, but its descriptor says %d", total, told);
+        return thread_fault(t, in, "2D block message of %d registers, but its descriptor says %d", total,
+                            told);
     uint8_t *registers = t->registers + (m->store ? in->source[1].lane[0] : in->destination.lane[0]);
     for (int n = 0; n < b.count; n++, registers += l.bytes) {
         if (!m->store) memset(registers, 0, (size_t)l.bytes);

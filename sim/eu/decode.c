@@ -2,8 +2,9 @@
  *
  *     (W&~f0.0.any) add (16|M0) (lt)f1.0 (sat)r10.0<1>:d -r12.0<8;8,1>:d 0x10:w {Compacted,I@1} // comment
  *
- * The parser keeps one pointer into the text. Each read_… function moves it behind what it has read, or returns
- * false. Offsets of lanes are computed here, because they depend on nothing that changes at run time. */
+ * The parser keeps one pointer into the text. Each read_… function moves it behind what it has read, or
+ * returns false. Offsets of lanes are computed here, because they depend on nothing that changes at run time.
+ */
 #include "eu/decode.h"
 
 #include <ctype.h>
@@ -20,9 +21,11 @@ const uint8_t opcode_class[OP_COUNT] = {
 #undef OPCODE
 };
 
-static const char *const condition_text[COND_COUNT] = {"", "eq", "ne", "gt", "ge", "lt", "le", "ov", "un", "eo"};
-static const char *const math_text[MATH_COUNT] = {"inv",  "log",  "exp",  "sqt", "rsqt", "sin",   "cos",  "idiv",
-                                                  "iqot", "irem", "pow",  "invm", "rsqtm", "fdiv", "tanh", "sigm"};
+static const char *const condition_text[COND_COUNT] = {"",   "eq", "ne", "gt", "ge",
+                                                       "lt", "le", "ov", "un", "eo"};
+static const char *const math_text[MATH_COUNT] = {"inv",   "log",  "exp",  "sqt",  "rsqt", "sin",
+                                                  "cos",   "idiv", "iqot", "irem", "pow",  "invm",
+                                                  "rsqtm", "fdiv", "tanh", "sigm"};
 static const char *const unit_text[] = {"ugm", "slm", "tgm", "gtwy", "dc0", "dc1"};
 
 struct cursor {
@@ -70,8 +73,8 @@ static bool read_register(struct cursor *c, long *offset) {
     static const struct {
         const char *name;
         int base, bytes;
-    } files[] = {{"acc", REG_ACCUMULATOR, 0}, {"a", REG_ADDRESS, 32}, {"f", REG_FLAG, 4},
-                 {"cr", REG_CONTROL, 64},     {"sr", REG_STATE, 16},  {"ce", REG_CHANNEL, 4},
+    } files[] = {{"acc", REG_ACCUMULATOR, 0}, {"a", REG_ADDRESS, 32},  {"f", REG_FLAG, 4},
+                 {"cr", REG_CONTROL, 64},     {"sr", REG_STATE, 16},   {"ce", REG_CHANNEL, 4},
                  {"tm", REG_TIME, 32},        {"msg", REG_MESSAGE, 4}, {"s", REG_SCALAR, 64},
                  {"r", REG_GENERAL, 0}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -84,7 +87,8 @@ static bool read_register(struct cursor *c, long *offset) {
     return false;
 }
 
-/* <stride>, <vertical;horizontal>, <vertical;width,horizontal>, or <width,horizontal> with an address for each row */
+/* <stride>, <vertical;horizontal>, <vertical;width,horizontal>, or <width,horizontal> with an address for
+ * each row */
 struct region {
     int count;
     bool vertical;
@@ -120,7 +124,8 @@ static long region_element(const struct region *r, bool is_destination, long lan
     return lane / width * v[0] + lane % width * v[2];
 }
 
-static bool place_lanes(struct operand *o, const struct region *r, long start, int lanes, bool is_destination) {
+static bool place_lanes(struct operand *o, const struct region *r, long start, int lanes,
+                        bool is_destination) {
     const int size = type_bytes(o->type) ? type_bytes(o->type) : 1;
     bool contiguous = true, scalar = true;
     for (int i = 0; i < lanes; i++) {
@@ -178,8 +183,10 @@ static bool read_indirect(struct cursor *c, struct operand *o, int lanes, bool i
     skip_spaces(c);
     if (*c->s != ']') o->displacement = (int16_t)read_number(c);
     skip_spaces(c);
-    if (!skip_text(c, "]") || !read_region(c, &r) || !skip_text(c, ":") || !read_type(c, &o->type)) return false;
-    if (!is_destination && r.count == 2 && !r.vertical) o->lanes_per_address = (uint8_t)(r.value[0] ? r.value[0] : 1);
+    if (!skip_text(c, "]") || !read_region(c, &r) || !skip_text(c, ":") || !read_type(c, &o->type))
+        return false;
+    if (!is_destination && r.count == 2 && !r.vertical)
+        o->lanes_per_address = (uint8_t)(r.value[0] ? r.value[0] : 1);
     return place_lanes(o, &r, 0, lanes, is_destination);
 }
 
@@ -218,7 +225,8 @@ static bool read_operand(struct cursor *c, struct operand *o, int lanes, bool is
     o->kind = OPERAND_REGISTER;
     if (*c->s == '.') {
         c->s++;
-        if (isdigit((unsigned char)*c->s)) element = read_number(c);
+        if (isdigit((unsigned char)*c->s))
+            element = read_number(c);
         else /* mme0 to mme7, nomme: extra bits of the accumulators, which are not kept */
             while (isalnum((unsigned char)*c->s)) c->s++;
     }
@@ -276,8 +284,10 @@ static bool read_predicate(struct cursor *c, struct instruction *in) {
     if (*c->s == 'f') {
         in->predicated = true;
         if (!read_flag(c, &in->flag)) return false;
-        if (skip_text(c, ".any")) in->predicate_group = GROUP_ANY;
-        else if (skip_text(c, ".all")) in->predicate_group = GROUP_ALL;
+        if (skip_text(c, ".any"))
+            in->predicate_group = GROUP_ANY;
+        else if (skip_text(c, ".all"))
+            in->predicate_group = GROUP_ALL;
         if (isdigit((unsigned char)*c->s)) in->group_lanes = (uint8_t)read_number(c);
         skip_text(c, "h");
     }
@@ -341,7 +351,9 @@ static bool read_send(struct cursor *c, struct instruction *in, const char *unit
     for (size_t i = 0; i < sizeof unit_text / sizeof *unit_text; i++)
         if (!strcmp(unit, unit_text[i])) in->unit = (uint8_t)i;
     if (!strcmp(unit, "ugml")) in->unit = UNIT_UGM;
-    if (!read_payload(c, &in->destination) || !read_payload(c, &in->source[0]) || !read_payload(c, &in->source[1])) return false;
+    if (!read_payload(c, &in->destination) || !read_payload(c, &in->source[0]) ||
+        !read_payload(c, &in->source[1]))
+        return false;
     skip_spaces(c);
     if (strncmp(c->s, "a0.", 3)) {
         in->message.extended = (uint32_t)strtoul(c->s, (char **)&c->s, 0);
@@ -349,8 +361,10 @@ static bool read_send(struct cursor *c, struct instruction *in, const char *unit
     }
     if (skip_text(c, "a0.")) in->extended_register = (int8_t)read_number(c);
     skip_spaces(c);
-    if (skip_text(c, "a0.")) in->descriptor_register = (int8_t)read_number(c);
-    else in->message.descriptor = (uint32_t)strtoul(c->s, (char **)&c->s, 0);
+    if (skip_text(c, "a0."))
+        in->descriptor_register = (int8_t)read_number(c);
+    else
+        in->message.descriptor = (uint32_t)strtoul(c->s, (char **)&c->s, 0);
     in->end_of_thread = strstr(c->s, "EOT") != NULL;
     return at_end(c);
 }
@@ -405,7 +419,8 @@ static const char *decode_parts(struct instruction *in, const struct sim_product
     if (!read_operands(&c, in)) return "operand not known";
     in->atomic = strstr(c.s, "Atomic") != NULL;
     /* before Xe-HPC one opcode computes both halves of a product: the upper if it writes the accumulator */
-    if (in->opcode == OP_MACH && product->iga < SIM_IGA_XE_HPC && !strstr(c.s, "AccWrEn")) in->opcode = OP_MACL;
+    if (in->opcode == OP_MACH && product->iga < SIM_IGA_XE_HPC && !strstr(c.s, "AccWrEn"))
+        in->opcode = OP_MACL;
     return NULL;
 }
 

@@ -1,5 +1,5 @@
-/* Work-groups of a walk on threads of the host. A group's hardware threads take turns on one of them: each runs until
- * it waits or has used up its turn. */
+/* Work-groups of a walk on threads of the host. A group's hardware threads take turns on one of them: each
+ * runs until it waits or has used up its turn. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <xmmintrin.h>
@@ -86,7 +86,8 @@ static enum group_state group_state(struct group *g) {
     }
     if (ended == g->count) return GROUP_ENDED;
     if (ended + waiting < g->count) return GROUP_RUNS;
-    thread_fault(last, last->next - 1, "divergent barrier: %d of %d threads wait for it, the others have ended", waiting, g->count);
+    thread_fault(last, last->next - 1,
+                 "divergent barrier: %d of %d threads wait for it, the others have ended", waiting, g->count);
     return GROUP_FAULTED;
 }
 
@@ -94,7 +95,8 @@ static bool within_limit(struct job *job, struct group *g, uint64_t *counted) {
     const uint64_t limit = sim_options()->instruction_limit, done = g->worker->instructions - *counted;
     *counted = g->worker->instructions;
     if (__atomic_add_fetch(&job->instructions, done, __ATOMIC_RELAXED) <= limit || !limit) return true;
-    thread_fault(&g->threads[0], g->threads[0].next, "the kernel did not end within %llu instructions", (unsigned long long)limit);
+    thread_fault(&g->threads[0], g->threads[0].next, "the kernel did not end within %llu instructions",
+                 (unsigned long long)limit);
     return false;
 }
 
@@ -116,7 +118,10 @@ static void run_groups(struct worker_job *wj) {
     struct job *job = wj->job;
     const struct sim_walk *w = job->walk;
     const unsigned host_control = _mm_getcsr();
-    struct group g = {.walk = w, .worker = &wj->worker, .local_bytes = w->local_bytes, .count = w->threads > 0 ? w->threads : 1};
+    struct group g = {.walk = w,
+                      .worker = &wj->worker,
+                      .local_bytes = w->local_bytes,
+                      .count = w->threads > 0 ? w->threads : 1};
     g.threads = aligned_alloc(64, sizeof *g.threads * (size_t)g.count);
     if (w->local_bytes) g.local = malloc(w->local_bytes);
     if (!g.threads || (w->local_bytes && !g.local)) abort();
@@ -177,9 +182,9 @@ int sim_eu_run(const struct sim_walk *walk) {
         if (workers[i].worker.counts) profile_add(walk, program, workers[i].worker.counts);
     }
     if (check) check_walk_end(check);
-    SIM_LOG(SIM_LOG_SUBMISSIONS, "kernel %s: %llu groups, %llu instructions, %.3f s%s", walk->name ? walk->name : "?",
-            (unsigned long long)job.groups, (unsigned long long)instructions, (double)(sim_time_ns() - start) * 1e-9,
-            job.failed ? ", faulted" : "");
+    SIM_LOG(SIM_LOG_SUBMISSIONS, "kernel %s: %llu groups, %llu instructions, %.3f s%s",
+            walk->name ? walk->name : "?", (unsigned long long)job.groups, (unsigned long long)instructions,
+            (double)(sim_time_ns() - start) * 1e-9, job.failed ? ", faulted" : "");
     free(workers);
     program_release(program);
     return job.failed ? -1 : 0;

@@ -1,7 +1,7 @@
 /* dpas.DxR (N): D[r][n] = C[r][n] + sum over k < depth, e < elements of a dword: A[r][k, e] * B[k, e][n].
  * B (src1) holds a dword for each lane in a register for each k; A (src2) holds `depth` dwords for each r.
- * Sums of floats are single floats, added in order; products of its types are exact in single floats but tf32's
- * and bf16's, whose exponents can overflow as on hardware. */
+ * Sums of floats are single floats, added in order; products of its types are exact in single floats but
+ * tf32's and bf16's, whose exponents can overflow as on hardware. */
 #include "eu/dpas.h"
 
 #include "eu/operand.h"
@@ -18,7 +18,8 @@ static int element_bits(int type) {
 }
 
 static struct shape_of shape_of(const struct instruction *in) {
-    const int a = element_bits(in->source[2].type), b = element_bits(in->source[1].type), widest = a > b ? a : b;
+    const int a = element_bits(in->source[2].type), b = element_bits(in->source[1].type),
+              widest = a > b ? a : b;
     const int elements = widest == 32 ? 1 : widest == 16 ? 2 : widest == 8 ? 4 : 8;
     return (struct shape_of){in->lanes, in->depth, in->repeat, elements, in->depth * elements};
 }
@@ -43,7 +44,8 @@ static float float_element(const uint8_t *dword, int type, int e) {
 }
 
 /* B as rows of lanes, for each element along k. */
-VECTORIZED static void unpack_halves(float b[MAX_K][16], const uint8_t *from, int dwords, int lanes, bool bfloat) {
+VECTORIZED static void unpack_halves(float b[MAX_K][16], const uint8_t *from, int dwords, int lanes,
+                                     bool bfloat) {
     for (int k = 0; k < dwords; k++)
         for (int i = 0; i < lanes; i++) {
             uint32_t u;
@@ -53,7 +55,8 @@ VECTORIZED static void unpack_halves(float b[MAX_K][16], const uint8_t *from, in
         }
 }
 
-VECTORIZED static void unpack_bytes(int32_t b[MAX_K][16], const uint8_t *from, int dwords, int lanes, bool is_signed) {
+VECTORIZED static void unpack_bytes(int32_t b[MAX_K][16], const uint8_t *from, int dwords, int lanes,
+                                    bool is_signed) {
     for (int k = 0; k < dwords; k++)
         for (int e = 0; e < 4; e++)
             for (int i = 0; i < lanes; i++) {
@@ -99,18 +102,23 @@ static void left_floats(float *a, const uint8_t *from, const struct shape_of *s,
         left_halves(a, from, s->rows * s->k, type == TYPE_BF);
         return;
     }
-    for (int i = 0; i < s->rows * s->k; i++) a[i] = float_element(from + 4 * (i / s->elements), type, i % s->elements);
+    for (int i = 0; i < s->rows * s->k; i++)
+        a[i] = float_element(from + 4 * (i / s->elements), type, i % s->elements);
 }
 
 static void left_integers(int32_t *a, const uint8_t *from, const struct shape_of *s, int type) {
     for (int i = 0; i < s->rows * s->k; i++) {
-        if (type == TYPE_B) a[i] = (int8_t)from[i];
-        else if (type == TYPE_UB) a[i] = from[i];
-        else a[i] = integer_element(from + 4 * (i / s->elements), type, i % s->elements);
+        if (type == TYPE_B)
+            a[i] = (int8_t)from[i];
+        else if (type == TYPE_UB)
+            a[i] = from[i];
+        else
+            a[i] = integer_element(from + 4 * (i / s->elements), type, i % s->elements);
     }
 }
 
-VECTORIZED static void multiply_floats(float *restrict c, const float *restrict a, float (*b)[16], int k_count) {
+VECTORIZED static void multiply_floats(float *restrict c, const float *restrict a, float (*b)[16],
+                                       int k_count) {
     float sum[16];
     memcpy(sum, c, sizeof sum);
     for (int k = 0; k < k_count; k++)
@@ -118,7 +126,8 @@ VECTORIZED static void multiply_floats(float *restrict c, const float *restrict 
     memcpy(c, sum, sizeof sum);
 }
 
-VECTORIZED static void multiply_integers(int32_t *restrict c, const int32_t *restrict a, int32_t (*b)[16], int k_count) {
+VECTORIZED static void multiply_integers(int32_t *restrict c, const int32_t *restrict a, int32_t (*b)[16],
+                                         int k_count) {
     int32_t sum[16];
     memcpy(sum, c, sizeof sum);
     for (int k = 0; k < k_count; k++)
@@ -148,38 +157,47 @@ static void execute_floats(struct thread *t, const struct instruction *in, uint3
     for (int r = 0; r < s.rows; r++) {
         if (c->kind == OPERAND_REGISTER)
             for (int i = 0; i < s.lanes; i++)
-                sum[r][i] = accumulator_float(t->registers + c->lane[0] + (r * s.lanes + i) * c_bytes, c->type);
+                sum[r][i] =
+                    accumulator_float(t->registers + c->lane[0] + (r * s.lanes + i) * c_bytes, c->type);
         multiply_floats(sum[r], a + r * s.k, b, s.k);
     }
     for (int r = 0; r < s.rows; r++)
         for (int i = 0; i < s.lanes; i++) {
             uint8_t *to = t->registers + d->lane[0] + (r * s.lanes + i) * d_bytes;
             const uint16_t h = d->type == TYPE_BF ? bfloat_nearest(sum[r][i]) : half_nearest(sum[r][i]);
-            if (d->type == TYPE_F) memcpy(to, &sum[r][i], 4);
-            else memcpy(to, &h, 2);
+            if (d->type == TYPE_F)
+                memcpy(to, &sum[r][i], 4);
+            else
+                memcpy(to, &h, 2);
         }
 }
 
 static void execute_integers(struct thread *t, const struct instruction *in, uint32_t mask) {
     const struct shape_of s = shape_of(in);
-    const struct operand *d = &in->destination, *c = &in->source[0], *right = &in->source[1], *left = &in->source[2];
+    const struct operand *d = &in->destination, *c = &in->source[0], *right = &in->source[1],
+                         *left = &in->source[2];
     int32_t a[MAX_ROWS * MAX_K], b[MAX_K][16], sum[MAX_ROWS][16] = {{0}};
     (void)mask;
     unpack_integers(b, t->registers + right->lane[0], &s, right->type);
     left_integers(a, t->registers + left->lane[0], &s, left->type);
     for (int r = 0; r < s.rows; r++) {
-        if (c->kind == OPERAND_REGISTER) memcpy(sum[r], t->registers + c->lane[0] + 4 * r * s.lanes, (size_t)(4 * s.lanes));
+        if (c->kind == OPERAND_REGISTER)
+            memcpy(sum[r], t->registers + c->lane[0] + 4 * r * s.lanes, (size_t)(4 * s.lanes));
         multiply_integers(sum[r], a + r * s.k, b, s.k);
     }
-    for (int r = 0; r < s.rows; r++) memcpy(t->registers + d->lane[0] + 4 * r * s.lanes, sum[r], (size_t)(4 * s.lanes));
+    for (int r = 0; r < s.rows; r++)
+        memcpy(t->registers + d->lane[0] + 4 * r * s.lanes, sum[r], (size_t)(4 * s.lanes));
 }
 
-/* Before some chains on Xe-HPG the compiler puts a dpas without an addend, whose two factors are one register, only
- * to work around a fault of the hardware: its result never arrives. */
-static void ignore(struct thread *t, const struct instruction *in, uint32_t mask) { (void)t, (void)in, (void)mask; }
+/* Before some chains on Xe-HPG the compiler puts a dpas without an addend, whose two factors are one
+ * register, only to work around a fault of the hardware: its result never arrives. */
+static void ignore(struct thread *t, const struct instruction *in, uint32_t mask) {
+    (void)t, (void)in, (void)mask;
+}
 
 static bool is_integer(int type) {
-    return type == TYPE_UB || type == TYPE_B || type_info[type].kind == KIND_NIBBLE || type_info[type].kind == KIND_CRUMB;
+    return type == TYPE_UB || type == TYPE_B || type_info[type].kind == KIND_NIBBLE ||
+           type_info[type].kind == KIND_CRUMB;
 }
 static bool is_factor(int type) {
     return type == TYPE_HF || type == TYPE_BF || type == TYPE_TF32 || type == TYPE_BF8 || type == TYPE_HF8;
@@ -187,21 +205,26 @@ static bool is_factor(int type) {
 
 const char *dpas_bind(struct instruction *in) {
     const struct operand *d = &in->destination, *c = &in->source[0], *b = &in->source[1], *a = &in->source[2];
-    if (in->sources != 3 || d->kind != OPERAND_REGISTER || a->kind != OPERAND_REGISTER || b->kind != OPERAND_REGISTER)
+    if (in->sources != 3 || d->kind != OPERAND_REGISTER || a->kind != OPERAND_REGISTER ||
+        b->kind != OPERAND_REGISTER)
         return "operands of dpas not known";
-    if (in->opcode == OP_DPASW || in->depth > 8 || in->repeat > MAX_ROWS || in->lanes > 16) return "shape of dpas not known";
-    if (in->saturate || in->predicated || a->negate || b->negate || c->negate) return "modifier of dpas not known";
+    if (in->opcode == OP_DPASW || in->depth > 8 || in->repeat > MAX_ROWS || in->lanes > 16)
+        return "shape of dpas not known";
+    if (in->saturate || in->predicated || a->negate || b->negate || c->negate)
+        return "modifier of dpas not known";
     if (in->atomic && c->kind == OPERAND_NULL && a->lane[0] == b->lane[0]) {
         in->execute = ignore;
         return NULL;
     }
     const bool c_known = c->kind == OPERAND_NULL || c->kind == OPERAND_REGISTER;
     if (element_bits(a->type) != element_bits(b->type)) return "mixed widths of dpas are not known";
-    if (is_integer(a->type) && is_integer(b->type) && type_bytes(d->type) == 4 && !type_is_float(d->type) && c_known) {
+    if (is_integer(a->type) && is_integer(b->type) && type_bytes(d->type) == 4 && !type_is_float(d->type) &&
+        c_known) {
         in->execute = execute_integers;
         return NULL;
     }
-    const bool known = is_factor(a->type) && is_factor(b->type) && (d->type == TYPE_F || d->type == TYPE_HF || d->type == TYPE_BF);
+    const bool known = is_factor(a->type) && is_factor(b->type) &&
+                       (d->type == TYPE_F || d->type == TYPE_HF || d->type == TYPE_BF);
     if (!known || !c_known) return "types of dpas not known";
     in->execute = execute_floats;
     return NULL;

@@ -19,7 +19,8 @@ enum { MAX_LANES = 32 };
 
 /* Loops over lanes run in blocks of 16, whose length the compiler knows. Lanes beyond the instruction's are
  * computed and thrown away; arrays and register file are padded for it. In these loops every array element is
- * loaded unconditionally: GCC 12 gives the second half of a block of conditional loads the first half's mask. */
+ * loaded unconditionally: GCC 12 gives the second half of a block of conditional loads the first half's mask.
+ */
 #define EACH_LANE(i, n)                                                                                      \
     for (int i##_block = 0; i##_block < (n); i##_block += 16)                                                \
         for (int i = i##_block; i < i##_block + 16; i++)
@@ -35,34 +36,70 @@ extern const uint32_t lane_bit[MAX_LANES]; /* 1u << i, as a table: loops over it
 
 enum {
     REGISTER_BYTES_MAX = 64,
-    REG_GENERAL = 0,                                 /* r0 to r255 */
-    REG_ACCUMULATOR = 256 * REGISTER_BYTES_MAX,      /* acc0 to acc15 */
+    REG_GENERAL = 0,                                         /* r0 to r255 */
+    REG_ACCUMULATOR = 256 * REGISTER_BYTES_MAX,              /* acc0 to acc15 */
     REG_ADDRESS = REG_ACCUMULATOR + 16 * REGISTER_BYTES_MAX, /* a0 */
-    REG_FLAG = REG_ADDRESS + 64,                     /* f0 to f3 */
-    REG_CONTROL = REG_FLAG + 64,                     /* cr0 */
-    REG_STATE = REG_CONTROL + 64,                    /* sr0, sr1 */
-    REG_CHANNEL = REG_STATE + 64,                    /* ce0 */
-    REG_TIME = REG_CHANNEL + 64,                     /* tm0 */
-    REG_MESSAGE = REG_TIME + 64,                     /* msg0 */
-    REG_SCALAR = REG_MESSAGE + 64,                   /* s0, Xe3 */
+    REG_FLAG = REG_ADDRESS + 64,                             /* f0 to f3 */
+    REG_CONTROL = REG_FLAG + 64,                             /* cr0 */
+    REG_STATE = REG_CONTROL + 64,                            /* sr0, sr1 */
+    REG_CHANNEL = REG_STATE + 64,                            /* ce0 */
+    REG_TIME = REG_CHANNEL + 64,                             /* tm0 */
+    REG_MESSAGE = REG_TIME + 64,                             /* msg0 */
+    REG_SCALAR = REG_MESSAGE + 64,                           /* s0, Xe3 */
     REG_NULL = REG_SCALAR + 512,
-    REG_FILE_BYTES = REG_NULL + 256 + 16 * 8 * 2     /* loops over blocks of lanes read beyond */
+    REG_FILE_BYTES = REG_NULL + 256 + 16 * 8 * 2 /* loops over blocks of lanes read beyond */
 };
 
 /* ---- instructions ---- */
 
-enum opcode_class { CLASS_MISC, CLASS_SYNC, CLASS_ALU, CLASS_MATH, CLASS_MATRIX, CLASS_SEND, CLASS_FLOW, CLASS_COUNT };
+enum opcode_class {
+    CLASS_MISC,
+    CLASS_SYNC,
+    CLASS_ALU,
+    CLASS_MATH,
+    CLASS_MATRIX,
+    CLASS_SEND,
+    CLASS_FLOW,
+    CLASS_COUNT
+};
 enum opcode {
 #define OPCODE(constant, text, class) OP_##constant,
 #include "eu/opcodes.def"
 #undef OPCODE
     OP_COUNT
 };
-enum condition { COND_NONE, COND_EQ, COND_NE, COND_GT, COND_GE, COND_LT, COND_LE, COND_OV, COND_UN, COND_EO, COND_COUNT };
+enum condition {
+    COND_NONE,
+    COND_EQ,
+    COND_NE,
+    COND_GT,
+    COND_GE,
+    COND_LT,
+    COND_LE,
+    COND_OV,
+    COND_UN,
+    COND_EO,
+    COND_COUNT
+};
 enum predicate_group { GROUP_LANE, GROUP_ANY, GROUP_ALL };
 enum math_function {
-    MATH_INV, MATH_LOG, MATH_EXP, MATH_SQT, MATH_RSQT, MATH_SIN, MATH_COS, MATH_IDIV, MATH_IQOT, MATH_IREM,
-    MATH_POW, MATH_INVM, MATH_RSQTM, MATH_FDIV, MATH_TANH, MATH_SIGM, MATH_COUNT
+    MATH_INV,
+    MATH_LOG,
+    MATH_EXP,
+    MATH_SQT,
+    MATH_RSQT,
+    MATH_SIN,
+    MATH_COS,
+    MATH_IDIV,
+    MATH_IQOT,
+    MATH_IREM,
+    MATH_POW,
+    MATH_INVM,
+    MATH_RSQTM,
+    MATH_FDIV,
+    MATH_TANH,
+    MATH_SIGM,
+    MATH_COUNT
 };
 /* Where an instruction computes: sources are converted to it, the result from it. */
 enum domain { DOMAIN_I32, DOMAIN_I64, DOMAIN_F32, DOMAIN_F64, DOMAIN_COUNT };
@@ -83,23 +120,24 @@ enum shape { SHAPE_CONTIGUOUS, SHAPE_SCALAR, SHAPE_LANES };
 
 struct thread;
 struct operand;
-typedef const void *load_function(const struct thread *thread, const struct operand *operand, union lanes *to);
+typedef const void *load_function(const struct thread *thread, const struct operand *operand,
+                                  union lanes *to);
 /* Converts lanes of a domain to the type of a destination. */
 typedef void convert_function(void *to, const union lanes *from, const struct thread *thread, int lanes);
 
 struct operand {
     uint8_t kind, type, shape;
-    bool direct;               /* the register file holds the lanes as the domain wants them */
-    bool negate, absolute;     /* negate: complement, if the opcode is logical */
+    bool direct;           /* the register file holds the lanes as the domain wants them */
+    bool negate, absolute; /* negate: complement, if the opcode is logical */
     uint8_t lanes;
     uint8_t address;           /* indirect: index of the (first) word of a0 */
     uint8_t lanes_per_address; /* indirect: 0: one address for all */
     uint8_t registers;         /* of a message */
     int16_t displacement;      /* indirect */
     load_function *load;
-    union lanes *constant;     /* an immediate's lanes in the domain; owned by the program */
+    union lanes *constant; /* an immediate's lanes in the domain; owned by the program */
     uint64_t immediate;
-    uint16_t lane[MAX_LANES];  /* byte offsets in the register file; indirect: relative to the address */
+    uint16_t lane[MAX_LANES]; /* byte offsets in the register file; indirect: relative to the address */
 };
 
 /* What a message asks for: decoded from its descriptors, before execution if these are immediate. */
@@ -108,13 +146,14 @@ enum address_model { MODEL_FLAT, MODEL_BINDLESS, MODEL_SURFACE, MODEL_BINDING_TA
 struct instruction;
 struct message {
     /* false after a fault */
-    bool (*execute)(struct thread *thread, const struct instruction *in, const struct message *m, uint32_t mask);
+    bool (*execute)(struct thread *thread, const struct instruction *in, const struct message *m,
+                    uint32_t mask);
     uint32_t descriptor, extended;
     uint8_t operation;
     uint8_t address_bytes, element_bytes, register_bytes; /* of an element in memory, in a register */
-    uint8_t shift;       /* d16u32h: the upper half of the register */
-    uint8_t elements;    /* of a lane */
-    uint8_t model;       /* enum address_model */
+    uint8_t shift;                                        /* d16u32h: the upper half of the register */
+    uint8_t elements;                                     /* of a lane */
+    uint8_t model;                                        /* enum address_model */
     bool local, transposed, store, atomic;
     int32_t offset;
 };
@@ -139,8 +178,8 @@ struct instruction {
     compute_function *compute;
     compare_function *compare; /* of cmp, sel with a condition, csel; else of the result with zero */
     convert_function *convert;
-    uint8_t function;            /* math, bfn */
-    uint8_t depth, repeat;       /* dpas */
+    uint8_t function;      /* math, bfn */
+    uint8_t depth, repeat; /* dpas */
     bool atomic, branch_back, barrier, end_of_thread;
     uint8_t unit;
     int8_t descriptor_register, extended_register; /* of a0, or -1 */
@@ -179,12 +218,12 @@ struct thread {
     uint32_t active;            /* lanes */
     uint32_t resume[MAX_LANES]; /* index of the join where an inactive lane waits */
     enum thread_state state;
-    int id;                     /* in its group */
-    int slot;                   /* where it runs: scratch memory is found by this */
-    int rounding;               /* enum rounding, from cr0 */
-    int barrier;                /* that it has signaled and not yet passed, or -1 */
+    int id;       /* in its group */
+    int slot;     /* where it runs: scratch memory is found by this */
+    int rounding; /* enum rounding, from cr0 */
+    int barrier;  /* that it has signaled and not yet passed, or -1 */
     uint32_t barrier_phase;
-    uint32_t interval;          /* number of barriers of the whole group that it has passed */
+    uint32_t interval; /* number of barriers of the whole group that it has passed */
 };
 
 struct barrier {

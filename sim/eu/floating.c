@@ -9,7 +9,7 @@
         T *restrict r = x->result;                                                                           \
         const T *a = x->a, *b = x->b, *c = x->c;                                                             \
         (void)b, (void)c;                                                                                    \
-        EACH_LANE (i, x->lanes) r[i] = EXPRESSION;                                                           \
+        EACH_LANE(i, x->lanes) r[i] = EXPRESSION;                                                            \
     }
 #define FUNCTIONS(T, F)                                                                                      \
     FUNCTION(T, mov, a[i])                                                                                   \
@@ -39,22 +39,22 @@ static void mac_float(const struct alu *x) {
 VECTORIZED static void inv(const struct alu *x) {
     const float *a = x->a;
     float *restrict r = x->result;
-    EACH_LANE (i, x->lanes) r[i] = 1 / a[i];
+    EACH_LANE(i, x->lanes) r[i] = 1 / a[i];
 }
 VECTORIZED static void divide(const struct alu *x) {
     const float *a = x->a, *b = x->b;
     float *restrict r = x->result;
-    EACH_LANE (i, x->lanes) r[i] = a[i] / b[i];
+    EACH_LANE(i, x->lanes) r[i] = a[i] / b[i];
 }
 VECTORIZED static void sqt(const struct alu *x) {
     const float *a = x->a;
     float *restrict r = x->result;
-    EACH_LANE (i, x->lanes) r[i] = __builtin_sqrtf(a[i]);
+    EACH_LANE(i, x->lanes) r[i] = __builtin_sqrtf(a[i]);
 }
 VECTORIZED static void rsqt(const struct alu *x) {
     const float *a = x->a;
     float *restrict r = x->result;
-    EACH_LANE (i, x->lanes) r[i] = 1 / __builtin_sqrtf(a[i]);
+    EACH_LANE(i, x->lanes) r[i] = 1 / __builtin_sqrtf(a[i]);
 }
 
 /* Only lanes of the mask: these functions are slow on arbitrary values. */
@@ -77,8 +77,9 @@ LANEWISE(power, powf(a[i], b[i]))
 LANEWISE(hyperbolic_tangent, tanhf(a[i]))
 LANEWISE(sigmoid, 1 / (1 + expf(-a[i])))
 
-/* math.invm and math.rsqtm start sequences of madm that refine the result. They may report that nothing is left to
- * be refined, for each lane, with the flag "early out"; here always, with the exact result (alu.c sets the flag). */
+/* math.invm and math.rsqtm start sequences of madm that refine the result. They may report that nothing is
+ * left to be refined, for each lane, with the flag "early out"; here always, with the exact result (alu.c
+ * sets the flag). */
 static void divide_double(const struct alu *x) {
     const double *a = x->a, *b = x->b;
     double *r = x->result;
@@ -97,15 +98,18 @@ static void inv_double(const struct alu *x) {
 
 compute_function *floating_function(const struct instruction *in) {
     static compute_function *const single_math[MATH_COUNT] = {
-        [MATH_INV] = inv, [MATH_LOG] = log_2, [MATH_EXP] = exp_2, [MATH_SQT] = sqt, [MATH_RSQT] = rsqt, [MATH_SIN] = sine,
-        [MATH_COS] = cosine, [MATH_POW] = power, [MATH_INVM] = divide, [MATH_RSQTM] = sqt, [MATH_FDIV] = divide,
-        [MATH_TANH] = hyperbolic_tangent, [MATH_SIGM] = sigmoid};
-    static compute_function *const double_math[MATH_COUNT] = {
-        [MATH_INV] = inv_double, [MATH_INVM] = divide_double, [MATH_RSQTM] = sqrt_double, [MATH_SQT] = sqrt_double};
+        [MATH_INV] = inv,     [MATH_LOG] = log_2, [MATH_EXP] = exp_2,   [MATH_SQT] = sqt,
+        [MATH_RSQT] = rsqt,   [MATH_SIN] = sine,  [MATH_COS] = cosine,  [MATH_POW] = power,
+        [MATH_INVM] = divide, [MATH_RSQTM] = sqt, [MATH_FDIV] = divide, [MATH_TANH] = hyperbolic_tangent,
+        [MATH_SIGM] = sigmoid};
+    static compute_function *const double_math[MATH_COUNT] = {[MATH_INV] = inv_double,
+                                                              [MATH_INVM] = divide_double,
+                                                              [MATH_RSQTM] = sqrt_double,
+                                                              [MATH_SQT] = sqrt_double};
 #define TABLE(T)                                                                                             \
     [OP_MOV] = mov_##T, [OP_ADD] = add_##T, [OP_ADD3] = add3_##T, [OP_MUL] = mul_##T, [OP_MAD] = mad_##T,    \
-    [OP_MADM] = mad_##T, [OP_FRC] = frc_##T, [OP_RNDD] = rndd_##T, [OP_RNDU] = rndu_##T, [OP_RNDE] = rnde_##T, \
-    [OP_RNDZ] = rndz_##T
+    [OP_MADM] = mad_##T, [OP_FRC] = frc_##T, [OP_RNDD] = rndd_##T, [OP_RNDU] = rndu_##T,                     \
+    [OP_RNDE] = rnde_##T, [OP_RNDZ] = rndz_##T
     static compute_function *const single[OP_COUNT] = {TABLE(float), [OP_MAC] = mac_float};
     static compute_function *const twice[OP_COUNT] = {TABLE(double)};
 #undef TABLE

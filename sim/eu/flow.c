@@ -1,5 +1,5 @@
-/* A lane that is not active waits at an instruction, its index in t->resume, and becomes active when the thread
- * executes that. If no lane is active, the thread jumps to the next place where one may wait (JIP). */
+/* A lane that is not active waits at an instruction, its index in t->resume, and becomes active when the
+ * thread executes that. If no lane is active, the thread jumps to the next place where one may wait (JIP). */
 #include "eu/flow.h"
 
 #include "eu/thread.h"
@@ -33,7 +33,9 @@ static uint32_t taken_lanes(const struct thread *t, const struct instruction *in
     return (in->predicated ? mask & predicate_bits(t, in) : mask) << in->channel;
 }
 
-static void nothing(struct thread *t, const struct instruction *in, uint32_t mask) { (void)t, (void)in, (void)mask; }
+static void nothing(struct thread *t, const struct instruction *in, uint32_t mask) {
+    (void)t, (void)in, (void)mask;
+}
 
 static void jmpi(struct thread *t, const struct instruction *in, uint32_t mask) {
     (void)mask;
@@ -79,7 +81,8 @@ static void else_(struct thread *t, const struct instruction *in, uint32_t mask)
 /* while: lanes whose predicate holds go back; the others leave the loop. */
 static void while_(struct thread *t, const struct instruction *in, uint32_t mask) {
     wake(t, in); /* lanes that continued */
-    const uint32_t active = t->active >> in->channel & in->lane_mask, taken = taken_lanes(t, in, mask | active);
+    const uint32_t active = t->active >> in->channel & in->lane_mask,
+                   taken = taken_lanes(t, in, mask | active);
     if (taken) {
         suspend(t, t->active & ~taken, (uint32_t)(in - t->program->code) + 1);
         jump(t, in, JIP);
@@ -101,7 +104,8 @@ static void leave(struct thread *t, const struct instruction *in, uint32_t mask)
 static void wait_barrier(struct thread *t, const struct instruction *in, uint32_t mask) {
     (void)in, (void)mask;
     if (t->barrier < 0) return;
-    if (t->group->barriers[t->barrier].phase == t->barrier_phase) t->state = THREAD_WAITS;
+    if (t->group->barriers[t->barrier].phase == t->barrier_phase)
+        t->state = THREAD_WAITS;
     else {
         t->barrier = -1;
         t->interval = t->group->barriers[0].phase;

@@ -9,17 +9,20 @@ static bool end(struct thread *t, const struct instruction *in, const struct mes
     return true;
 }
 
-/* Payload dword 2: 4:0 barrier, 15:14 role (0: produces and consumes), 23:16 producers, 31:24 consumers. Barrier 0 is
- * the work-group's. */
-static bool signal_barrier(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
+/* Payload dword 2: 4:0 barrier, 15:14 role (0: produces and consumes), 23:16 producers, 31:24 consumers.
+ * Barrier 0 is the work-group's. */
+static bool signal_barrier(struct thread *t, const struct instruction *in, const struct message *m,
+                           uint32_t mask) {
     uint32_t d;
     (void)m, (void)mask;
     memcpy(&d, t->registers + in->source[0].lane[0] + 8, sizeof d);
     const int id = (int)(d & 31), role = (int)(d >> 14 & 3), producers = (int)(d >> 16 & 255);
     struct barrier *b = &t->group->barriers[id];
-    if (role) return thread_fault(t, in, "barrier %d: threads that only produce or consume are not known", id);
+    if (role)
+        return thread_fault(t, in, "barrier %d: threads that only produce or consume are not known", id);
     if (t->barrier >= 0)
-        return thread_fault(t, in, "barrier %d: the thread signals again before it has waited for barrier %d", id, t->barrier);
+        return thread_fault(t, in, "barrier %d: the thread signals again before it has waited for barrier %d",
+                            id, t->barrier);
     b->expected = id ? producers : t->group->count;
     t->barrier = id;
     t->barrier_phase = b->phase;
@@ -32,6 +35,8 @@ static bool signal_barrier(struct thread *t, const struct instruction *in, const
 
 void gateway_decode(struct message *m, const struct instruction *in) {
     const uint32_t function = m->descriptor & 7;
-    if (in->end_of_thread && function == GATEWAY_END) m->execute = end;
-    else if (function == GATEWAY_BARRIER) m->execute = signal_barrier;
+    if (in->end_of_thread && function == GATEWAY_END)
+        m->execute = end;
+    else if (function == GATEWAY_BARRIER)
+        m->execute = signal_barrier;
 }

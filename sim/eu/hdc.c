@@ -1,12 +1,13 @@
-/* Messages of the older data cache (HDC) that products before Xe2 still use: blocks of scratch memory and aligned
- * blocks of owords. */
+/* Messages of the older data cache (HDC) that products before Xe2 still use: blocks of scratch memory and
+ * aligned blocks of owords. */
 #include "eu/unit.h"
 
 #include "eu/memory.h"
 
-/* Descriptor: 19 header, 18 scratch, 17 write, 13:12 log2 of registers (of 32 bytes), 11:0 offset in registers of 32
- * bytes. r0.5 of the header is the surface's offset. */
-static bool scratch_block(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
+/* Descriptor: 19 header, 18 scratch, 17 write, 13:12 log2 of registers (of 32 bytes), 11:0 offset in
+ * registers of 32 bytes. r0.5 of the header is the surface's offset. */
+static bool scratch_block(struct thread *t, const struct instruction *in, const struct message *m,
+                          uint32_t mask) {
     uint32_t header;
     uint64_t base, size;
     memcpy(&header, t->registers + in->source[0].lane[0] + 20, 4);
@@ -23,7 +24,8 @@ static bool scratch_block(struct thread *t, const struct instruction *in, const 
 }
 
 /* Header dword 2: the offset in bytes from the general state's base; descriptor 10:8: the size. */
-static bool oword_block(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
+static bool oword_block(struct thread *t, const struct instruction *in, const struct message *m,
+                        uint32_t mask) {
     static const uint16_t bytes[] = {16, 16, 32, 64, 128, 256, 0, 0};
     uint32_t offset;
     (void)mask;

@@ -15,8 +15,8 @@ struct text_options {
 enum { OPTION_NUMERIC_LABELS = 1, OPTION_HEX_FLOATS = 4 };
 
 typedef int create_function(const struct context_options *, void **);
-typedef int text_function(void *, const struct text_options *, const void *, const char *(*)(int, void *), void *,
-                          char **);
+typedef int text_function(void *, const struct text_options *, const void *, const char *(*)(int, void *),
+                          void *, char **);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void *context;
@@ -50,7 +50,8 @@ static bool open_library(enum sim_iga version) {
 }
 
 bool iga_text(enum sim_iga version, const uint8_t code[16], char *text, size_t size) {
-    static const struct text_options options = {sizeof options, OPTION_NUMERIC_LABELS | OPTION_HEX_FLOATS, {0}};
+    static const struct text_options options = {
+        sizeof options, OPTION_NUMERIC_LABELS | OPTION_HEX_FLOATS, {0}};
     pthread_mutex_lock(&lock);
     bool ok = (context && context_version == (uint32_t)version) || open_library(version);
     if (ok) {

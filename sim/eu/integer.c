@@ -6,7 +6,9 @@ static bool is_wide(const struct instruction *in) {
     return type_bytes(in->source[0].type) == 8 || type_bytes(in->destination.type) == 8;
 }
 
-static uint64_t type_mask(int type) { return type_bytes(type) == 8 ? ~0ull : (1ull << (8 * type_bytes(type))) - 1; }
+static uint64_t type_mask(int type) {
+    return type_bytes(type) == 8 ? ~0ull : (1ull << (8 * type_bytes(type))) - 1;
+}
 
 /* X(name, expression of a, b, c): the same for both widths */
 #define COMMON(X)                                                                                            \
@@ -28,7 +30,7 @@ static uint64_t type_mask(int type) { return type_bytes(type) == 8 ? ~0ull : (1u
         const U *a = x->a, *b = x->b, *c = x->c;                                                             \
         const U count = width == 64 && is_wide(x->in) ? 63 : 31;                                             \
         (void)b, (void)c, (void)count;                                                                       \
-        EACH_LANE (i, x->lanes) r[i] = (U)(EXPRESSION);                                                      \
+        EACH_LANE(i, x->lanes) r[i] = (U)(EXPRESSION);                                                       \
     }
 #define FUNCTION_32(name, EXPRESSION) FUNCTION(32, int32_t, uint32_t, name, EXPRESSION)
 #define FUNCTION_64(name, EXPRESSION) FUNCTION(64, int64_t, uint64_t, name, EXPRESSION)
@@ -42,11 +44,11 @@ FUNCTION_64(avg, (uint64_t)((int64_t)(a[i] + b[i] + 1) >> 1))
     VECTORIZED static void bfn_##width(const struct alu *x) {                                                \
         U *restrict r = x->result;                                                                           \
         const U *a = x->a, *b = x->b, *c = x->c;                                                             \
-        EACH_LANE (i, x->lanes) r[i] = 0;                                                                    \
+        EACH_LANE(i, x->lanes) r[i] = 0;                                                                     \
         for (int k = 0; k < 8; k++) {                                                                        \
             if (!(x->in->function >> k & 1)) continue; /* bit k: a, b, c are the bits of k */                \
-            const U na = k & 1 ? 0 : (U)-1, nb = k & 2 ? 0 : (U)-1, nc = k & 4 ? 0 : (U)-1;                  \
-            EACH_LANE (i, x->lanes) r[i] |= (a[i] ^ na) & (b[i] ^ nb) & (c[i] ^ nc);                         \
+            const U na = k & 1 ? 0 : (U) - 1, nb = k & 2 ? 0 : (U) - 1, nc = k & 4 ? 0 : (U) - 1;            \
+            EACH_LANE(i, x->lanes) r[i] |= (a[i] ^ na) & (b[i] ^ nb) & (c[i] ^ nc);                          \
         }                                                                                                    \
     }
 BFN(32, uint32_t)
@@ -90,7 +92,8 @@ static void bfe(const struct alu *x) {
     const bool is_signed = x->in->destination.type == TYPE_D;
     for (int i = 0; i < x->lanes; i++) {
         const uint32_t width = a[i] & 31, offset = b[i] & 31;
-        const uint32_t left = offset + width < 32 ? 32 - width - offset : 0, right = offset + width < 32 ? 32 - width : offset;
+        const uint32_t left = offset + width < 32 ? 32 - width - offset : 0,
+                       right = offset + width < 32 ? 32 - width : offset;
         const uint32_t v = c[i] << left;
         r[i] = !width ? 0 : is_signed ? (uint32_t)((int32_t)v >> right) : v >> right;
     }
@@ -116,7 +119,8 @@ static void count_bits(const struct alu *x) {
     uint64_t *r = x->result;
     for (int i = 0; i < x->lanes; i++) {
         const uint64_t v = a[i] & mask;
-        const uint32_t low = (uint32_t)v, flipped = x->in->source[0].type == TYPE_D && (low >> 31) ? ~low : low;
+        const uint32_t low = (uint32_t)v,
+                       flipped = x->in->source[0].type == TYPE_D && (low >> 31) ? ~low : low;
         switch (x->in->opcode) {
         case OP_LZD: r[i] = low ? (uint32_t)__builtin_clz(low) : 32; break;
         case OP_FBL: r[i] = low ? (uint32_t)__builtin_ctz(low) : 0xffffffffu; break;
@@ -130,7 +134,7 @@ static void count_bits(const struct alu *x) {
 VECTORIZED static void mach(const struct alu *x) {
     const int64_t *a = x->a, *b = x->b;
     int64_t *restrict r = x->result;
-    EACH_LANE (i, x->lanes) {
+    EACH_LANE(i, x->lanes) {
         const int64_t left = a[i], right = b[i], p = left * right;
         r[i] = (left | right) >= 0 ? (int64_t)((uint64_t)p >> 32) : p >> 32;
     }
@@ -152,7 +156,7 @@ VECTORIZED static void dp4a(const struct alu *x) {
     const uint32_t *a = x->a, *b = x->b, *c = x->c;
     uint32_t *restrict r = x->result;
     const bool signed_b = x->in->source[1].type == TYPE_D, signed_c = x->in->source[2].type == TYPE_D;
-    EACH_LANE (i, x->lanes) {
+    EACH_LANE(i, x->lanes) {
         uint32_t sum = a[i];
         for (int k = 0; k < 32; k += 8) {
             const int32_t p = signed_b ? (int8_t)(b[i] >> k) : (uint8_t)(b[i] >> k);
@@ -173,22 +177,28 @@ static void divide(const struct alu *x) {
 }
 
 static compute_function *const functions[][OP_COUNT] = {
-    [DOMAIN_I32] = {[OP_MOV] = mov_32, [OP_MOVI] = mov_32, [OP_NOT] = not_32, [OP_AND] = and_32, [OP_OR] = or_32,
-                    [OP_XOR] = xor_32, [OP_SHL] = shl_32, [OP_SHR] = shr_32, [OP_ASR] = asr_32, [OP_ADD] = add_32,
-                    [OP_ADD3] = add3_32, [OP_MUL] = mul_32, [OP_MACL] = mul_32, [OP_MAD] = mad_32, [OP_BFN] = bfn_32,
-                    [OP_BFREV] = bfrev, [OP_BFE] = bfe, [OP_BFI1] = bfi1, [OP_BFI2] = bfi2, [OP_ADDC] = add_carry,
+    [DOMAIN_I32] = {[OP_MOV] = mov_32,     [OP_MOVI] = mov_32, [OP_NOT] = not_32,   [OP_AND] = and_32,
+                    [OP_OR] = or_32,       [OP_XOR] = xor_32,  [OP_SHL] = shl_32,   [OP_SHR] = shr_32,
+                    [OP_ASR] = asr_32,     [OP_ADD] = add_32,  [OP_ADD3] = add3_32, [OP_MUL] = mul_32,
+                    [OP_MACL] = mul_32,    [OP_MAD] = mad_32,  [OP_BFN] = bfn_32,   [OP_BFREV] = bfrev,
+                    [OP_BFE] = bfe,        [OP_BFI1] = bfi1,   [OP_BFI2] = bfi2,    [OP_ADDC] = add_carry,
                     [OP_SUBB] = add_carry, [OP_DP4A] = dp4a},
-    [DOMAIN_I64] = {[OP_MOV] = mov_64, [OP_NOT] = not_64, [OP_AND] = and_64, [OP_OR] = or_64, [OP_XOR] = xor_64,
-                    [OP_SHL] = shl_64, [OP_SHR] = shr_narrow, [OP_ASR] = asr_64, [OP_ADD] = add_64,
-                    [OP_ADD3] = add3_64, [OP_MUL] = mul_64, [OP_MACL] = mul_64, [OP_MAD] = mad_64, [OP_BFN] = bfn_64,
-                    [OP_AVG] = avg_64, [OP_MACH] = mach, [OP_ROL] = rotate, [OP_ROR] = rotate, [OP_LZD] = count_bits,
-                    [OP_FBL] = count_bits, [OP_FBH] = count_bits, [OP_CBIT] = count_bits},
+    [DOMAIN_I64] = {[OP_MOV] = mov_64,     [OP_NOT] = not_64,     [OP_AND] = and_64,
+                    [OP_OR] = or_64,       [OP_XOR] = xor_64,     [OP_SHL] = shl_64,
+                    [OP_SHR] = shr_narrow, [OP_ASR] = asr_64,     [OP_ADD] = add_64,
+                    [OP_ADD3] = add3_64,   [OP_MUL] = mul_64,     [OP_MACL] = mul_64,
+                    [OP_MAD] = mad_64,     [OP_BFN] = bfn_64,     [OP_AVG] = avg_64,
+                    [OP_MACH] = mach,      [OP_ROL] = rotate,     [OP_ROR] = rotate,
+                    [OP_LZD] = count_bits, [OP_FBL] = count_bits, [OP_FBH] = count_bits,
+                    [OP_CBIT] = count_bits},
 };
 
 compute_function *integer_function(const struct instruction *in) {
     if (in->opcode == OP_MATH)
-        return in->domain == DOMAIN_I64 && in->function >= MATH_IDIV && in->function <= MATH_IREM ? divide : NULL;
-    if (in->opcode == OP_SHR && in->domain == DOMAIN_I64 && type_bytes(in->source[0].type) == 8) return shr_64;
+        return in->domain == DOMAIN_I64 && in->function >= MATH_IDIV && in->function <= MATH_IREM ? divide
+                                                                                                  : NULL;
+    if (in->opcode == OP_SHR && in->domain == DOMAIN_I64 && type_bytes(in->source[0].type) == 8)
+        return shr_64;
     return functions[in->domain][in->opcode];
 }
 
@@ -198,7 +208,7 @@ compute_function *integer_function(const struct instruction *in) {
     VECTORIZED static uint32_t name##_##T(const void *left, const void *right, int lanes) {                  \
         const T *a = left, *b = right;                                                                       \
         uint32_t bits = 0;                                                                                   \
-        EACH_LANE (i, lanes) bits |= (0u - (uint32_t)(EXPRESSION)) & lane_bit[i];                                         \
+        EACH_LANE(i, lanes) bits |= (0u - (uint32_t)(EXPRESSION)) & lane_bit[i];                             \
         return bits;                                                                                         \
     }
 #define COMPARES(T)                                                                                          \
@@ -209,7 +219,8 @@ compute_function *integer_function(const struct instruction *in) {
     COMPARE(lt, T, a[i] < b[i])                                                                              \
     COMPARE(le, T, a[i] <= b[i])
 #define ORDERED(T)                                                                                           \
-    [COND_EQ] = eq_##T, [COND_NE] = ne_##T, [COND_GT] = gt_##T, [COND_GE] = ge_##T, [COND_LT] = lt_##T, [COND_LE] = le_##T
+    [COND_EQ] = eq_##T, [COND_NE] = ne_##T, [COND_GT] = gt_##T, [COND_GE] = ge_##T, [COND_LT] = lt_##T,      \
+    [COND_LE] = le_##T
 COMPARES(int32_t)
 COMPARES(uint32_t)
 COMPARES(int64_t)

@@ -1,6 +1,7 @@
-/* Loads, stores and fences of the load/store cache (LSC): units ugm (global memory), slm (local) and tgm (fences only).
- * Descriptor, from vISA's and IGA's public sources: operation 5:0, address size 8:7, data size 11:9, elements of a
- * lane 14:12 (component mask 15:12 of load_quad, store_quad), transposed 15, address model 30:29. */
+/* Loads, stores and fences of the load/store cache (LSC): units ugm (global memory), slm (local) and tgm
+ * (fences only). Descriptor, from vISA's and IGA's public sources: operation 5:0, address size 8:7, data size
+ * 11:9, elements of a lane 14:12 (component mask 15:12 of load_quad, store_quad), transposed 15, address
+ * model 30:29. */
 #include "eu/unit.h"
 
 #include "check/check.h"
@@ -8,28 +9,39 @@
 #include "profile.h"
 
 enum {
-    LSC_LOAD = 0, LSC_LOAD_QUAD = 2, LSC_LOAD_BLOCK = 3, LSC_STORE = 4, LSC_STORE_QUAD = 6, LSC_STORE_BLOCK = 7,
-    LSC_ATOMIC_FIRST = 8, LSC_ATOMIC_LAST = 26, LSC_FENCE = 31
+    LSC_LOAD = 0,
+    LSC_LOAD_QUAD = 2,
+    LSC_LOAD_BLOCK = 3,
+    LSC_STORE = 4,
+    LSC_STORE_QUAD = 6,
+    LSC_STORE_BLOCK = 7,
+    LSC_ATOMIC_FIRST = 8,
+    LSC_ATOMIC_LAST = 26,
+    LSC_FENCE = 31
 };
 
 static uint8_t *payload(struct thread *t, const struct operand *o) { return t->registers + o->lane[0]; }
 
 /* ---- addresses ---- */
 
-void lsc_addresses(const struct thread *t, const struct instruction *in, const struct message *m, uint64_t base,
-                   uint64_t address[MAX_LANES]) {
+void lsc_addresses(const struct thread *t, const struct instruction *in, const struct message *m,
+                   uint64_t base, uint64_t address[MAX_LANES]) {
     const uint8_t *from = t->registers + in->source[0].lane[0];
     const uint64_t start = base + (uint64_t)(int64_t)m->offset;
     for (int i = 0; i < in->lanes; i++) {
         uint64_t a = 0;
-        if (m->address_bytes == 8) memcpy(&a, from + 8 * i, 8);
-        else if (m->address_bytes == 4) memcpy(&a, from + 4 * i, 4);
-        else memcpy(&a, from + 2 * i, 2);
+        if (m->address_bytes == 8)
+            memcpy(&a, from + 8 * i, 8);
+        else if (m->address_bytes == 4)
+            memcpy(&a, from + 4 * i, 4);
+        else
+            memcpy(&a, from + 2 * i, 2);
         address[i] = a + start;
     }
 }
 
-/* What immediate offsets hold depends on the model of the address and on where the extended descriptor stands. */
+/* What immediate offsets hold depends on the model of the address and on where the extended descriptor
+ * stands. */
 static int32_t immediate_offset(const struct message *m, const struct instruction *in) {
     if (in->extended_register >= 0) {
         const uint32_t packed = in->message.extended >> 19 << 4 | (in->message.extended >> 12 & 15);
@@ -47,13 +59,15 @@ static bool surface(struct thread *t, const struct instruction *in, const struct
     return memory_surface(t, in, (enum address_model)m->model, m->extended, base, &size);
 }
 
-static void count_addresses(const struct thread *t, const struct message *m, const uint64_t address[MAX_LANES], uint32_t mask) {
+static void count_addresses(const struct thread *t, const struct message *m,
+                            const uint64_t address[MAX_LANES], uint32_t mask) {
     if (t->group->worker->counts) profile_addresses(t->group->worker->counts, m, address, mask);
 }
 
 /* ---- loads and stores ---- */
 
-static bool transposed(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
+static bool transposed(struct thread *t, const struct instruction *in, const struct message *m,
+                       uint32_t mask) {
     uint64_t base, address[MAX_LANES];
     if (!(mask & 1)) return true;
     if (!surface(t, in, m, &base)) return false;
@@ -67,8 +81,8 @@ static bool transposed(struct thread *t, const struct instruction *in, const str
 }
 
 /* Whether all lanes access consecutive elements that lie in one page: then *host is the first. */
-static bool is_consecutive(const struct access *a, const struct instruction *in, const struct message *m, uint32_t mask,
-                           const uint64_t address[MAX_LANES], uint8_t **host) {
+static bool is_consecutive(const struct access *a, const struct instruction *in, const struct message *m,
+                           uint32_t mask, const uint64_t address[MAX_LANES], uint8_t **host) {
     if (mask != in->lane_mask || m->elements != 1 || m->element_bytes != m->register_bytes) return false;
     bool all = true;
     for (int i = 1; i < in->lanes; i++) all &= address[i] == address[0] + (uint64_t)(i * m->element_bytes);
@@ -79,7 +93,8 @@ static bool is_consecutive(const struct access *a, const struct instruction *in,
 
 static bool load_element(const struct access *a, const struct message *m, uint64_t address, uint8_t *to) {
     uint64_t v = 0;
-    const uint8_t *host = a->thread->group->worker->check ? NULL : memory_locate(a, address, m->element_bytes);
+    const uint8_t *host =
+        a->thread->group->worker->check ? NULL : memory_locate(a, address, m->element_bytes);
     if (!host) {
         if (!memory_read(a, address, &v, m->element_bytes)) return false;
     } else {
@@ -91,8 +106,10 @@ static bool load_element(const struct access *a, const struct message *m, uint64
         }
     }
     v <<= m->shift;
-    if (m->register_bytes == 4) memcpy(to, &v, 4);
-    else memcpy(to, &v, 8);
+    if (m->register_bytes == 4)
+        memcpy(to, &v, 4);
+    else
+        memcpy(to, &v, 8);
     return true;
 }
 
@@ -115,15 +132,19 @@ static bool load(struct thread *t, const struct instruction *in, const struct me
         const int i = __builtin_ctz(lanes);
         a.lane = i;
         for (int e = 0; e < m->elements && ok; e++)
-            ok = load_element(&a, m, address[i] + (uint64_t)(e * m->element_bytes), to + e * block + i * m->register_bytes);
+            ok = load_element(&a, m, address[i] + (uint64_t)(e * m->element_bytes),
+                              to + e * block + i * m->register_bytes);
     }
     return ok;
 }
 
-static bool store_element(const struct access *a, const struct message *m, uint64_t address, const uint8_t *from) {
+static bool store_element(const struct access *a, const struct message *m, uint64_t address,
+                          const uint8_t *from) {
     uint64_t v = 0;
-    if (m->register_bytes == 4) memcpy(&v, from, 4);
-    else memcpy(&v, from, 8);
+    if (m->register_bytes == 4)
+        memcpy(&v, from, 4);
+    else
+        memcpy(&v, from, 8);
     v >>= m->shift;
     uint8_t *host = a->thread->group->worker->check ? NULL : memory_locate(a, address, m->element_bytes);
     if (!host) return memory_write(a, address, &v, m->element_bytes);
@@ -154,7 +175,8 @@ static bool store(struct thread *t, const struct instruction *in, const struct m
         const int i = __builtin_ctz(lanes);
         a.lane = i;
         for (int e = 0; e < m->elements && ok; e++)
-            ok = store_element(&a, m, address[i] + (uint64_t)(e * m->element_bytes), from + e * block + i * m->register_bytes);
+            ok = store_element(&a, m, address[i] + (uint64_t)(e * m->element_bytes),
+                               from + e * block + i * m->register_bytes);
     }
     return ok;
 }
@@ -163,7 +185,8 @@ static bool store(struct thread *t, const struct instruction *in, const struct m
 static bool fence(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
     (void)mask;
     if (t->group->worker->check) check_fence(t, m->local);
-    if (in->destination.kind == OPERAND_REGISTER) memset(payload(t, &in->destination), 0, (size_t)register_bytes(t));
+    if (in->destination.kind == OPERAND_REGISTER)
+        memset(payload(t, &in->destination), 0, (size_t)register_bytes(t));
     return true;
 }
 
@@ -171,7 +194,8 @@ static bool fence(struct thread *t, const struct instruction *in, const struct m
 
 static void decode_data(struct message *m, bool quad) {
     static const uint8_t address_size[] = {0, 2, 4, 8};
-    static const uint8_t memory_size[] = {1, 2, 4, 8, 1, 2, 2, 0}, element_count[] = {1, 2, 3, 4, 8, 16, 32, 64};
+    static const uint8_t memory_size[] = {1, 2, 4, 8, 1, 2, 2, 0},
+                         element_count[] = {1, 2, 3, 4, 8, 16, 32, 64};
     const uint32_t d = m->descriptor, size = d >> 9 & 7, mask = d >> 12 & 15;
     m->address_bytes = address_size[d >> 7 & 3];
     m->element_bytes = memory_size[size];
@@ -202,7 +226,10 @@ void lsc_decode(struct message *m, const struct instruction *in) {
     m->offset = immediate_offset(m, in);
     m->store = m->operation == LSC_STORE || m->operation == LSC_STORE_QUAD;
     if (!m->element_bytes || !m->address_bytes) return;
-    if (m->operation >= LSC_ATOMIC_FIRST && m->operation <= LSC_ATOMIC_LAST) atomic_decode(m, in);
-    else if (m->operation == LSC_LOAD || m->operation == LSC_LOAD_QUAD) m->execute = m->transposed ? transposed : load;
-    else if (m->store) m->execute = m->transposed ? transposed : store;
+    if (m->operation >= LSC_ATOMIC_FIRST && m->operation <= LSC_ATOMIC_LAST)
+        atomic_decode(m, in);
+    else if (m->operation == LSC_LOAD || m->operation == LSC_LOAD_QUAD)
+        m->execute = m->transposed ? transposed : load;
+    else if (m->store)
+        m->execute = m->transposed ? transposed : store;
 }

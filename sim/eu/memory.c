@@ -26,8 +26,9 @@ uint8_t *memory_locate(const struct access *a, uint64_t address, uint32_t size) 
 static bool fault(const struct access *a, uint64_t address, uint32_t size) {
     const char *const what = a->atomic ? "atomic" : a->store ? "write" : "read";
     if (a->local)
-        return thread_fault(a->thread, a->in, "%s of %u bytes at %#llx of local memory, which has %u bytes, lane %d", what,
-                            size, (unsigned long long)local_address(address), a->thread->group->local_bytes, a->lane);
+        return thread_fault(
+            a->thread, a->in, "%s of %u bytes at %#llx of local memory, which has %u bytes, lane %d", what,
+            size, (unsigned long long)local_address(address), a->thread->group->local_bytes, a->lane);
     return thread_fault(a->thread, a->in, "page fault: %s of %u bytes at %#llx, lane %d", what, size,
                         (unsigned long long)address, a->lane);
 }
@@ -54,8 +55,8 @@ bool memory_write(const struct access *a, uint64_t address, const void *from, ui
     return fault(a, address, size);
 }
 
-/* RENDER_SURFACE_STATE: type in 31:29 of dword 0, base in dwords 8 and 9; of buffers the size less one in pieces
- * in dwords 2 and 3; of scratch the bytes of a thread less one in dword 3. */
+/* RENDER_SURFACE_STATE: type in 31:29 of dword 0, base in dwords 8 and 9; of buffers the size less one in
+ * pieces in dwords 2 and 3; of scratch the bytes of a thread less one in dword 3. */
 enum { SURFACE_BUFFER = 4, SURFACE_SCRATCH = 6 };
 
 static bool read_surface(struct thread *t, const struct instruction *in, uint64_t state) {
@@ -69,15 +70,16 @@ static bool read_surface(struct thread *t, const struct instruction *in, uint64_
     if (type == SURFACE_SCRATCH)
         w->surface.size = (s[3] & 0x3ffff) + 1;
     else if (type == SURFACE_BUFFER)
-        w->surface.size = (s[2] & 0x7f) + 1 + ((uint64_t)(s[2] >> 16 & 0x3fff) << 7) + ((uint64_t)(s[3] >> 21) << 21);
+        w->surface.size =
+            (s[2] & 0x7f) + 1 + ((uint64_t)(s[2] >> 16 & 0x3fff) << 7) + ((uint64_t)(s[3] >> 21) << 21);
     else
-        return thread_fault(t, in, "surface of type %u at %#llx: only buffers and scratch memory are known", type,
-                            (unsigned long long)state);
+        return thread_fault(t, in, "surface of type %u at %#llx: only buffers and scratch memory are known",
+                            type, (unsigned long long)state);
     return true;
 }
 
-bool memory_surface(struct thread *t, const struct instruction *in, enum address_model model, uint32_t extended,
-                    uint64_t *base, uint64_t *size) {
+bool memory_surface(struct thread *t, const struct instruction *in, enum address_model model,
+                    uint32_t extended, uint64_t *base, uint64_t *size) {
     const struct sim_walk *walk = t->group->walk;
     struct worker *w = t->group->worker;
     enum { STATELESS_FROM = 240 }; /* entries of the binding table from here on are no surfaces */
@@ -91,11 +93,13 @@ bool memory_surface(struct thread *t, const struct instruction *in, enum address
         uint64_t state;
         if (model == MODEL_BINDING_TABLE) {
             uint32_t entry;
-            if (!sim_vm_read(w->vm, walk->bases.surface + walk->binding_table + 4 * (extended >> 24), &entry, 4))
+            if (!sim_vm_read(w->vm, walk->bases.surface + walk->binding_table + 4 * (extended >> 24), &entry,
+                             4))
                 return thread_fault(t, in, "binding table is not mapped");
             state = walk->bases.surface + (entry & ~63u);
         } else {
-            state = (model == MODEL_BINDLESS ? walk->bases.bindless_surface : walk->bases.surface) + (extended & ~63u);
+            state = (model == MODEL_BINDLESS ? walk->bases.bindless_surface : walk->bases.surface) +
+                    (extended & ~63u);
         }
         if (!read_surface(t, in, state)) return false;
         w->surface.key = key;

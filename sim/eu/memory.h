@@ -23,8 +23,8 @@ bool memory_read(const struct access *a, uint64_t address, void *to, uint32_t si
 bool memory_write(const struct access *a, uint64_t address, const void *from, uint32_t size);
 
 /* The surface of a stateful message: its first byte and number of bytes. `slot_of` for scratch memory. */
-bool memory_surface(struct thread *t, const struct instruction *in, enum address_model model, uint32_t extended,
-                    uint64_t *base, uint64_t *size);
+bool memory_surface(struct thread *t, const struct instruction *in, enum address_model model,
+                    uint32_t extended, uint64_t *base, uint64_t *size);
 
 /* IGC sets bit 28 of pointers to local memory, so that none is NULL; the hardware ignores high bits. */
 static inline uint64_t local_address(uint64_t address) { return address & 0x0fffffffu; }

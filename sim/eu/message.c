@@ -30,7 +30,8 @@ static void send_indirect(struct thread *t, const struct instruction *in, uint32
     if (in->descriptor_register >= 0) m.descriptor = address_register(t, in->descriptor_register);
     if (in->extended_register >= 0) m.extended = address_register(t, in->extended_register);
     decode_message(&m, in);
-    if (!m.execute) thread_fault(t, in, "message not known: descriptor %#x, extended %#x", m.descriptor, m.extended);
+    if (!m.execute)
+        thread_fault(t, in, "message not known: descriptor %#x, extended %#x", m.descriptor, m.extended);
     if (!m.execute || !m.execute(t, in, &m, mask)) t->state = THREAD_FAULTED;
 }
 
@@ -38,7 +39,8 @@ static void send_indirect(struct thread *t, const struct instruction *in, uint32
 static void send_gathered(struct thread *t, const struct instruction *in, uint32_t mask) {
     struct instruction plain = *in;
     uint8_t payload[32 * REGISTER_BYTES_MAX], kept[32 * REGISTER_BYTES_MAX];
-    const int unit = register_bytes(t), count = (int)(in->message.descriptor >> 25 & 15) + in->source[1].registers;
+    const int unit = register_bytes(t),
+              count = (int)(in->message.descriptor >> 25 & 15) + in->source[1].registers;
     const uint8_t *list = t->registers + REG_SCALAR + 8 * in->source[0].address;
     for (int i = 0; i < count; i++) memcpy(payload + i * unit, t->registers + list[i] * unit, (size_t)unit);
     /* the highest registers hold the payload while the message is sent */
@@ -48,7 +50,8 @@ static void send_gathered(struct thread *t, const struct instruction *in, uint32
     plain.source[0] = (struct operand){.kind = OPERAND_REGISTER};
     plain.source[0].lane[0] = (uint16_t)((256 - 32) * unit);
     send(t, &plain, mask);
-    const bool overlaps = in->destination.kind == OPERAND_REGISTER && in->destination.lane[0] >= (256 - 32) * unit;
+    const bool overlaps =
+        in->destination.kind == OPERAND_REGISTER && in->destination.lane[0] >= (256 - 32) * unit;
     if (!overlaps) memcpy(place, kept, (size_t)(32 * unit));
 }
 

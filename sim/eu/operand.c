@@ -2,7 +2,8 @@
 
 const uint32_t lane_bit[MAX_LANES] = {
 #define B(i) 1u << (i), 1u << (i + 1), 1u << (i + 2), 1u << (i + 3)
-    B(0), B(4), B(8), B(12), B(16), B(20), B(24), B(28)
+    B(0),  B(4),  B(8), B(12), B(16),
+    B(20), B(24), B(28)
 #undef B
 };
 
@@ -67,8 +68,8 @@ static inline float float_of_tf32(uint32_t u) { return float_of_bits(u & 0xffffe
 /* Modifiers of sources: |x| first, then -x (or ~x). */
 #define MODIFIERS(N, m, T, ABSOLUTE)                                                                         \
     VECTORIZED static void modify_##N(union lanes *v, const struct operand *o) {                             \
-        if (o->absolute) EACH_LANE (i, o->lanes) v->m[i] = ABSOLUTE;                                         \
-        if (o->negate) EACH_LANE (i, o->lanes) v->m[i] = (T)-v->m[i];                                        \
+        if (o->absolute) EACH_LANE(i, o->lanes) v->m[i] = ABSOLUTE;                                          \
+        if (o->negate) EACH_LANE(i, o->lanes) v->m[i] = (T) - v->m[i];                                       \
     }
 MODIFIERS(I32, s32, int32_t, v->s32[i] < 0 ? (int32_t)-(uint32_t)v->s32[i] : v->s32[i])
 MODIFIERS(I64, s64, int64_t, v->s64[i] < 0 ? (int64_t)-(uint64_t)v->s64[i] : v->s64[i])
@@ -76,20 +77,20 @@ MODIFIERS(F32, f32, float, __builtin_fabsf(v->f32[i]))
 MODIFIERS(F64, f64, double, __builtin_fabs(v->f64[i]))
 
 #define LOAD(N, m, T, TYPE, S, CONVERT)                                                                      \
-    VECTORIZED static void read_##N##_##TYPE(const uint8_t *r, const struct operand *o, const uint16_t *lane, \
-                                             union lanes *to) {                                              \
+    VECTORIZED static void read_##N##_##TYPE(const uint8_t *r, const struct operand *o,                      \
+                                             const uint16_t *lane, union lanes *to) {                        \
         T *restrict v = to->m;                                                                               \
         S x;                                                                                                 \
         if (o->shape == SHAPE_CONTIGUOUS) {                                                                  \
             r += lane[0];                                                                                    \
-            EACH_LANE (i, o->lanes) {                                                                        \
+            EACH_LANE(i, o->lanes) {                                                                         \
                 memcpy(&x, r + (size_t)i * sizeof x, sizeof x);                                              \
                 v[i] = CONVERT(x);                                                                           \
             }                                                                                                \
         } else if (o->shape == SHAPE_SCALAR) {                                                               \
             memcpy(&x, r + lane[0], sizeof x);                                                               \
             const T all = CONVERT(x);                                                                        \
-            EACH_LANE (i, o->lanes) v[i] = all;                                                              \
+            EACH_LANE(i, o->lanes) v[i] = all;                                                               \
         } else {                                                                                             \
             for (int i = 0; i < o->lanes; i++) {                                                             \
                 memcpy(&x, r + lane[i], sizeof x);                                                           \
@@ -114,11 +115,12 @@ static load_function *const loaders[DOMAIN_COUNT][TYPE_COUNT] = {
 
 /* Sources of logical instructions are complemented instead of negated. */
 #define COMPLEMENT(N, m)                                                                                     \
-    static const void *load_complement_##N(const struct thread *t, const struct operand *o, union lanes *to) { \
+    static const void *load_complement_##N(const struct thread *t, const struct operand *o,                  \
+                                           union lanes *to) {                                                \
         struct operand plain = *o;                                                                           \
         plain.negate = false;                                                                                \
         loaders[DOMAIN_##N][o->type](t, &plain, to);                                                         \
-        EACH_LANE (i, o->lanes) to->m[i] = ~to->m[i];                                                        \
+        EACH_LANE(i, o->lanes) to->m[i] = ~to->m[i];                                                         \
         return to;                                                                                           \
     }
 COMPLEMENT(I32, u32)
@@ -141,8 +143,10 @@ load_function *operand_loader(struct operand *o, enum domain domain, bool logica
     if (o->kind == OPERAND_IMMEDIATE) return load_constant;
     if (o->kind == OPERAND_NULL) return load_zero;
     o->direct = o->kind == OPERAND_REGISTER && o->shape == SHAPE_CONTIGUOUS && !modified &&
-                type_bytes(o->type) == element[domain] && (!is_float || o->type == TYPE_F || o->type == TYPE_DF);
-    if (logical && o->negate && !is_float) return domain == DOMAIN_I64 ? load_complement_I64 : load_complement_I32;
+                type_bytes(o->type) == element[domain] &&
+                (!is_float || o->type == TYPE_F || o->type == TYPE_DF);
+    if (logical && o->negate && !is_float)
+        return domain == DOMAIN_I64 ? load_complement_I64 : load_complement_I32;
     return loaders[domain][o->type];
 }
 
@@ -169,7 +173,8 @@ bool operand_constant(const struct operand *o, enum domain domain, bool logical,
         return true;
     }
     if (!loaders[domain][o->type]) return false;
-    static struct thread scratch; /* only its first bytes are used; bind's caller holds the lock of programs */
+    static struct thread
+        scratch; /* only its first bytes are used; bind's caller holds the lock of programs */
     struct operand value = *o;
     value.kind = OPERAND_REGISTER;
     value.shape = SHAPE_SCALAR;
@@ -186,7 +191,9 @@ bool operand_constant(const struct operand *o, enum domain domain, bool logical,
 
 /* Floats become the nearest integer towards zero in the type's range, NaN becomes 0. */
 #define TRUNCATE(T, LOW, HIGH, LIMIT)                                                                        \
-    static inline T truncate_##T(double x) { return x != x ? 0 : x <= (LOW) ? (T)(LOW) : x >= (HIGH) ? (LIMIT) : (T)x; }
+    static inline T truncate_##T(double x) {                                                                 \
+        return x != x ? 0 : x <= (LOW) ? (T)(LOW) : x >= (HIGH) ? (LIMIT) : (T)x;                            \
+    }
 TRUNCATE(uint8_t, 0.0, 255.0, 255)
 TRUNCATE(int8_t, -128.0, 127.0, 127)
 TRUNCATE(uint16_t, 0.0, 65535.0, 65535)
@@ -196,18 +203,23 @@ TRUNCATE(int32_t, -2147483648.0, 2147483647.0, 2147483647)
 TRUNCATE(uint64_t, 0.0, 0x1p64, ~0ull)
 TRUNCATE(int64_t, -0x1p63, 0x1p63, INT64_MAX)
 
-#define ROUNDED(name, exponent, mantissa) ((uint32_t)small_of_double((double)(name), exponent, mantissa, rounding))
+#define ROUNDED(name, exponent, mantissa)                                                                    \
+    ((uint32_t)small_of_double((double)(name), exponent, mantissa, rounding))
 /* Nearly always rounding is to nearest: then floats become small floats without branches. */
 #define TO_HALF(x) (rounding == ROUND_NEAREST ? half_nearest(x) : (uint16_t)ROUNDED(x, 5, 10))
 #define TO_BFLOAT(x) (rounding == ROUND_NEAREST ? bfloat_nearest(x) : (uint16_t)ROUNDED(x, 8, 7))
-#define TO_BF8(x) (uint8_t) ROUNDED(x, 5, 2)
-#define TO_HF8(x) (uint8_t) ROUNDED(x, 4, 3)
+#define TO_BF8(x) (uint8_t)ROUNDED(x, 5, 2)
+#define TO_HF8(x) (uint8_t)ROUNDED(x, 4, 3)
 static inline uint32_t tf32_nearest(float f) {
     const uint32_t u = bits_of_float(f);
     return ((u >> 23 & 255) != 255 ? u + 0xfffu + (u >> 13 & 1) : u) & 0xffffe000u;
 }
-static inline uint16_t half_of_double(double x, enum rounding rounding) { return (uint16_t)ROUNDED(x, 5, 10); }
-static inline uint16_t bfloat_of_double(double x, enum rounding rounding) { return (uint16_t)ROUNDED(x, 8, 7); }
+static inline uint16_t half_of_double(double x, enum rounding rounding) {
+    return (uint16_t)ROUNDED(x, 5, 10);
+}
+static inline uint16_t bfloat_of_double(double x, enum rounding rounding) {
+    return (uint16_t)ROUNDED(x, 8, 7);
+}
 
 /* X(domain, element of union lanes, type, C type in registers, conversion of x) */
 #define INTEGER_STORES(X, N, m)                                                                              \
@@ -254,7 +266,7 @@ static inline uint16_t bfloat_of_double(double x, enum rounding rounding) { retu
         S *restrict v = to;                                                                                  \
         const enum rounding rounding = (enum rounding)t->rounding;                                           \
         (void)rounding;                                                                                      \
-        EACH_LANE (i, lanes) {                                                                               \
+        EACH_LANE(i, lanes) {                                                                                \
             const __typeof__(from->m[0]) x = from->m[i];                                                     \
             v[i] = EXPRESSION;                                                                               \
         }                                                                                                    \
@@ -269,8 +281,10 @@ static convert_function *const converters[DOMAIN_COUNT][TYPE_COUNT] = {
 };
 
 convert_function *operand_converter(int type, enum domain domain, bool *exists) {
-    static const uint8_t same[DOMAIN_COUNT][3] = {
-        {TYPE_UD, TYPE_D, TYPE_F}, {TYPE_UQ, TYPE_Q, TYPE_DF}, {TYPE_F, TYPE_F, TYPE_F}, {TYPE_DF, TYPE_DF, TYPE_DF}};
+    static const uint8_t same[DOMAIN_COUNT][3] = {{TYPE_UD, TYPE_D, TYPE_F},
+                                                  {TYPE_UQ, TYPE_Q, TYPE_DF},
+                                                  {TYPE_F, TYPE_F, TYPE_F},
+                                                  {TYPE_DF, TYPE_DF, TYPE_DF}};
     const bool none = type == same[domain][0] || type == same[domain][1] || type == same[domain][2];
     convert_function *const f = none ? NULL : converters[domain][type];
     *exists = none || f;

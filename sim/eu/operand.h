@@ -8,7 +8,8 @@
 load_function *operand_loader(struct operand *o, enum domain domain, bool logical);
 /* An immediate's lanes. */
 bool operand_constant(const struct operand *o, enum domain domain, bool logical, union lanes *to);
-/* The conversion from a domain to a destination's type; NULL: none is needed or none exists (see `exists`). */
+/* The conversion from a domain to a destination's type; NULL: none is needed or none exists (see `exists`).
+ */
 convert_function *operand_converter(int type, enum domain domain, bool *exists);
 /* Clamps to the range of an integer type, or to 0 … 1 for floats. */
 void operand_saturate(union lanes *r, int type, enum domain domain, int lanes);

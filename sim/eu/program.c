@@ -58,8 +58,10 @@ static bool decode_at(struct program *p, const struct sim_walk *w, struct instru
     if (in->bytes == 16 && !sim_vm_read(w->vm, p->address + offset + 8, raw + 8, 8)) return false;
     const bool known = iga_text(w->product->iga, raw, text, sizeof text);
     in->text = keep_text(p, text);
-    if (known) decode(in, w->product);
-    else in->problem = "the disassembler does not know it";
+    if (known)
+        decode(in, w->product);
+    else
+        in->problem = "the disassembler does not know it";
     return true;
 }
 
@@ -67,8 +69,10 @@ static uint32_t index_of_offset(const struct program *p, int64_t offset) {
     uint32_t low = 0, high = p->count;
     while (low < high) {
         const uint32_t middle = (low + high) / 2;
-        if (p->code[middle].offset < offset) low = middle + 1;
-        else high = middle;
+        if (p->code[middle].offset < offset)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low < p->count && p->code[low].offset == offset ? low : NO_RESUME;
 }
@@ -107,7 +111,8 @@ static bool decode_all(struct program *p, const struct sim_walk *w) {
         offset += in->bytes;
         if (last) break;
         if (p->count == MAX_INSTRUCTIONS) {
-            sim_fault("kernel at %#llx does not end within %d instructions", (unsigned long long)p->address, MAX_INSTRUCTIONS);
+            sim_fault("kernel at %#llx does not end within %d instructions", (unsigned long long)p->address,
+                      MAX_INSTRUCTIONS);
             return false;
         }
     }
@@ -157,7 +162,8 @@ struct program *program_acquire(const struct sim_walk *w) {
     if (!found) {
         found = calloc(1, sizeof *found);
         if (!found) abort();
-        *found = (struct program){.vm = w->vm, .address = w->kernel, .register_bytes = w->product->register_bytes};
+        *found =
+            (struct program){.vm = w->vm, .address = w->kernel, .register_bytes = w->product->register_bytes};
         if (decode_all(found, w)) {
             found->next = *bucket;
             *bucket = found;

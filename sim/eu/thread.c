@@ -14,8 +14,8 @@ bool thread_fault(struct thread *t, const struct instruction *in, const char *fo
     va_end(args);
     const struct sim_walk *w = t->group->walk;
     sim_fault("%s\n  kernel %s at %#llx + %#x, group %u %u %u, thread %d: %s", text, w->name ? w->name : "?",
-              (unsigned long long)w->kernel, in ? in->offset : 0, t->group->id[0], t->group->id[1], t->group->id[2], t->id,
-              in ? in->text : "");
+              (unsigned long long)w->kernel, in ? in->offset : 0, t->group->id[0], t->group->id[1],
+              t->group->id[2], t->id, in ? in->text : "");
     t->state = THREAD_FAULTED;
     return false;
 }
@@ -23,7 +23,8 @@ bool thread_fault(struct thread *t, const struct instruction *in, const char *fo
 /* ---- start ---- */
 
 /* Orders in which lanes run through the dimensions of the local ids. */
-static const uint8_t walk_orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}, {0, 1, 2}, {0, 1, 2}};
+static const uint8_t walk_orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0},
+                                         {2, 0, 1}, {2, 1, 0}, {0, 1, 2}, {0, 1, 2}};
 
 static uint8_t *write_local_ids(struct thread *t, uint8_t *to) {
     const struct sim_walk *w = t->group->walk;
@@ -68,7 +69,8 @@ void thread_start(struct thread *t, uint32_t lanes) {
     memcpy(t->registers, r0, sizeof r0);
     /* where the thread runs: private memory is found by this */
     const uint32_t control = (uint32_t)w->rounding << 4 | (w->keep_denormals ? 0x4c0u : 0);
-    const uint32_t state = ((uint32_t)t->slot & 7) | ((uint32_t)t->slot >> 3 & 7) << 4, message = (uint32_t)t->slot >> 6;
+    const uint32_t state = ((uint32_t)t->slot & 7) | ((uint32_t)t->slot >> 3 & 7) << 4,
+                   message = (uint32_t)t->slot >> 6;
     memcpy(t->registers + REG_CONTROL, &control, 4);
     memcpy(t->registers + REG_STATE, &state, 4);
     memcpy(t->registers + REG_MESSAGE, &message, 4);
@@ -80,7 +82,8 @@ void thread_start(struct thread *t, uint32_t lanes) {
 /* ---- run ---- */
 
 static void trace(const struct thread *t, const struct instruction *in, uint32_t mask) {
-    sim_log_line("group %u %u %u thread %d +%#x [%08x] %s", t->group->id[0], t->group->id[1], t->group->id[2], t->id, in->offset, mask, in->text);
+    sim_log_line("group %u %u %u thread %d +%#x [%08x] %s", t->group->id[0], t->group->id[1], t->group->id[2],
+                 t->id, in->offset, mask, in->text);
 }
 
 static void trace_result(const struct thread *t, const struct instruction *in) {
@@ -90,7 +93,8 @@ static void trace_result(const struct thread *t, const struct instruction *in) {
     if (o->kind != OPERAND_REGISTER) return;
     for (int i = 0; i < 32 && (i < in->lanes || !o->type); i++) {
         uint64_t v = 0;
-        memcpy(&v, t->registers + (o->type ? o->lane[i] : o->lane[0] + 4 * i), o->type ? (size_t)type_bytes(o->type) : 4);
+        memcpy(&v, t->registers + (o->type ? o->lane[i] : o->lane[0] + 4 * i),
+               o->type ? (size_t)type_bytes(o->type) : 4);
         n += snprintf(text + n, sizeof text - (size_t)n, " %llx", (unsigned long long)v);
     }
     sim_log_line("    =%s", text);

@@ -90,7 +90,8 @@ static inline uint16_t bfloat_nearest(float f) {
     return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? u >> 16 | 0x40u : rounded);
 }
 
-/* A float of 1 sign bit, `exponent` and `mantissa` bits. HF8 (4, 3) has no infinity: its largest code is NaN. */
+/* A float of 1 sign bit, `exponent` and `mantissa` bits. HF8 (4, 3) has no infinity: its largest code is NaN.
+ */
 uint32_t small_of_double(double value, int exponent, int mantissa, enum rounding rounding);
 float float_of_small(uint32_t code, int exponent, int mantissa);
 

@@ -1,5 +1,5 @@
-/* The units that serve messages: each decodes the descriptors in *m and sets m->execute, or leaves it NULL if it does
- * not know the message. */
+/* The units that serve messages: each decodes the descriptors in *m and sets m->execute, or leaves it NULL if
+ * it does not know the message. */
 #ifndef SIM_EU_UNIT_H
 #define SIM_EU_UNIT_H
 
@@ -12,8 +12,8 @@ void hdc_decode(struct message *m, const struct instruction *in);
 void gateway_decode(struct message *m, const struct instruction *in);
 
 /* Byte addresses of an LSC message's lanes, without the surface's base. */
-void lsc_addresses(const struct thread *t, const struct instruction *in, const struct message *m, uint64_t base,
-                   uint64_t address[MAX_LANES]);
+void lsc_addresses(const struct thread *t, const struct instruction *in, const struct message *m,
+                   uint64_t base, uint64_t address[MAX_LANES]);
 
 /* Bytes of a register block that holds one element of each lane. */
 static inline int block_bytes(const struct thread *t, const struct instruction *in, const struct message *m) {
