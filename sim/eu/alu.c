@@ -129,21 +129,14 @@ void alu_select(struct thread *t, const struct instruction *in, uint32_t mask) {
     choose(t, in, mask, &x, predicate_bits(t, in));
 }
 
-/* sel with a condition (minimum, maximum), of numbers if one source is NaN; csel compares its third source
+/* sel with a condition is a minimum or maximum; csel compares its third source
  * with 0. */
 void alu_select_condition(struct thread *t, const struct instruction *in, uint32_t mask) {
     union lanes s[3];
     struct alu x = {.lanes = in->lanes, .mask = mask, .in = in, .thread = t};
     load_sources(&x, s);
-    if (in->opcode == OP_CSEL) {
-        choose(t, in, mask, &x, in->compare(x.c, &zero_lanes, in->lanes));
-        return;
-    }
-    uint32_t bits = in->compare(x.a, x.b, in->lanes);
-    compare_function *const differs = compare_function_of(COND_NE, in->domain, false);
-    if (in->domain == DOMAIN_F32 || in->domain == DOMAIN_F64)
-        bits = (bits | differs(x.b, x.b, in->lanes)) & ~differs(x.a, x.a, in->lanes);
-    choose(t, in, mask, &x, bits);
+    const bool third = in->opcode == OP_CSEL;
+    choose(t, in, mask, &x, in->compare(third ? x.c : x.a, third ? &zero_lanes : x.b, in->lanes));
 }
 
 /* cr0: bits 5:4 rounding, 6 and 7 keep subnormals of doubles and floats. The host has one switch for both. */

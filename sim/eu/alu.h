@@ -20,6 +20,9 @@ compute_function *floating_function(const struct instruction *in); /* domains F3
 /* a[i] `condition` b[i], as bits; NULL for conditions without meaning in the domain */
 compare_function *compare_function_of(enum condition condition, enum domain domain, bool is_unsigned);
 
+/* Lanes in which sel with a condition takes its first source. */
+compare_function *choice_function_of(enum condition condition, enum domain domain, bool is_unsigned);
+
 extern const union lanes zero_lanes;
 
 /* Values of in->execute */

@@ -127,7 +127,7 @@ static const char *bind_condition(struct instruction *in) {
         const int result = in->destination.type ? in->destination.type : a->type;
         is_unsigned = result == (in->domain == DOMAIN_I32 ? TYPE_UD : TYPE_UQ);
     }
-    in->compare = compare_function_of((enum condition)in->condition, (enum domain)in->domain, is_unsigned);
+    in->compare = (in->opcode == OP_SEL ? choice_function_of : compare_function_of)((enum condition)in->condition, (enum domain)in->domain, is_unsigned);
     return in->compare ? NULL : "condition without a meaning for these types";
 }
 

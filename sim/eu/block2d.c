@@ -89,6 +89,23 @@ static void inside(const struct block *b, int n, int *first, int *last) {
     *last = (int)(high < *first ? *first : high);
 }
 
+static void scatter(uint8_t *to, const uint8_t *from, int count, int stride, int size) {
+    switch (size) {
+    case 1:
+        for (int i = 0; i < count; i++) to[i * stride] = from[i];
+        break;
+    case 2:
+        for (int i = 0; i < count; i++) memcpy(to + i * stride, from + 2 * i, 2);
+        break;
+    case 4:
+        for (int i = 0; i < count; i++) memcpy(to + i * stride, from + 4 * i, 4);
+        break;
+    default:
+        for (int i = 0; i < count; i++) memcpy(to + i * stride, from + 8 * i, 8);
+        break;
+    }
+}
+
 /* One row of one block: at once where its elements are adjacent in registers. */
 static bool transfer_row(const struct access *a, const struct block *b, const struct layout *l, int n,
                          int row, uint8_t *registers) {
@@ -105,18 +122,8 @@ static bool transfer_row(const struct access *a, const struct block *b, const st
     }
     uint8_t line_bytes[1024];
     if (!memory_read(a, at, line_bytes, bytes)) return false;
-    for (int c = first; c < last; c++) {
-        const uint8_t *from = line_bytes + (c - first) * size;
-        uint8_t *to = registers + element_place(b, l, row, c);
-        if (size == 2)
-            memcpy(to, from, 2);
-        else if (size == 4)
-            memcpy(to, from, 4);
-        else if (size == 1)
-            *to = *from;
-        else
-            memcpy(to, from, 8);
-    }
+    const int stride = element_place(b, l, row, 1) - element_place(b, l, row, 0);
+    scatter(registers + element_place(b, l, row, first), line_bytes, last - first, stride, size);
     return true;
 }
 

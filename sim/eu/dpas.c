@@ -43,28 +43,39 @@ static float float_element(const uint8_t *dword, int type, int e) {
     }
 }
 
-/* B as rows of lanes, for each element along k. */
+/* B as rows of lanes, for each element along k. Rows have 16 lanes; of 8, the upper ones are garbage. */
 VECTORIZED static void unpack_halves(float b[MAX_K][16], const uint8_t *from, int dwords, int lanes,
                                      bool bfloat) {
-    for (int k = 0; k < dwords; k++)
-        for (int i = 0; i < lanes; i++) {
-            uint32_t u;
-            memcpy(&u, from + 4 * (k * lanes + i), 4);
-            b[2 * k][i] = bfloat ? float_of_bits(u << 16) : float_of_half((uint16_t)u);
-            b[2 * k + 1][i] = bfloat ? float_of_bits(u & 0xffff0000u) : float_of_half((uint16_t)(u >> 16));
-        }
+    for (int k = 0; k < dwords; k++) {
+        uint32_t dword[16];
+        memcpy(dword, from + 4 * k * lanes, sizeof dword);
+        float *low = b[2 * k], *high = b[2 * k + 1];
+        if (bfloat)
+            for (int i = 0; i < 16; i++) {
+                low[i] = float_of_bits(dword[i] << 16);
+                high[i] = float_of_bits(dword[i] & 0xffff0000u);
+            }
+        else
+            for (int i = 0; i < 16; i++) {
+                low[i] = float_of_half((uint16_t)dword[i]);
+                high[i] = float_of_half((uint16_t)(dword[i] >> 16));
+            }
+    }
 }
 
 VECTORIZED static void unpack_bytes(int32_t b[MAX_K][16], const uint8_t *from, int dwords, int lanes,
                                     bool is_signed) {
-    for (int k = 0; k < dwords; k++)
-        for (int e = 0; e < 4; e++)
-            for (int i = 0; i < lanes; i++) {
-                uint32_t u;
-                memcpy(&u, from + 4 * (k * lanes + i), 4);
-                u >>= 8 * e;
-                b[4 * k + e][i] = is_signed ? (int8_t)u : (uint8_t)u;
-            }
+    for (int k = 0; k < dwords; k++) {
+        int32_t dword[16];
+        memcpy(dword, from + 4 * k * lanes, sizeof dword);
+        for (int e = 0; e < 4; e++) {
+            int32_t *row = b[4 * k + e];
+            if (is_signed)
+                for (int i = 0; i < 16; i++) row[i] = dword[i] << (24 - 8 * e) >> 24;
+            else
+                for (int i = 0; i < 16; i++) row[i] = dword[i] >> 8 * e & 255;
+        }
+    }
 }
 
 static void unpack_integers(int32_t b[MAX_K][16], const uint8_t *from, const struct shape_of *s, int type) {
@@ -106,70 +117,73 @@ static void left_floats(float *a, const uint8_t *from, const struct shape_of *s,
         a[i] = float_element(from + 4 * (i / s->elements), type, i % s->elements);
 }
 
+VECTORIZED static void left_bytes(int32_t *restrict a, const uint8_t *from, int count, bool is_signed) {
+    if (is_signed)
+        for (int i = 0; i < count; i++) a[i] = (int8_t)from[i];
+    else
+        for (int i = 0; i < count; i++) a[i] = from[i];
+}
+
 static void left_integers(int32_t *a, const uint8_t *from, const struct shape_of *s, int type) {
-    for (int i = 0; i < s->rows * s->k; i++) {
-        if (type == TYPE_B)
-            a[i] = (int8_t)from[i];
-        else if (type == TYPE_UB)
-            a[i] = from[i];
-        else
-            a[i] = integer_element(from + 4 * (i / s->elements), type, i % s->elements);
+    if (type == TYPE_B || type == TYPE_UB) {
+        left_bytes(a, from, s->rows * s->k, type == TYPE_B);
+        return;
     }
+    for (int i = 0; i < s->rows * s->k; i++)
+        a[i] = integer_element(from + 4 * (i / s->elements), type, i % s->elements);
 }
 
-VECTORIZED static void multiply_floats(float *restrict c, const float *restrict a, float (*b)[16],
-                                       int k_count) {
-    float sum[16];
-    memcpy(sum, c, sizeof sum);
-    for (int k = 0; k < k_count; k++)
-        for (int i = 0; i < 16; i++) sum[i] += a[k] * b[k][i];
-    memcpy(c, sum, sizeof sum);
-}
+/* GNU C's vectors, unaligned: both halves of a row of sums stay in registers of the host. */
+typedef float float_half __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t integer_half __attribute__((vector_size(32), aligned(4), may_alias));
 
-VECTORIZED static void multiply_integers(int32_t *restrict c, const int32_t *restrict a, int32_t (*b)[16],
-                                         int k_count) {
-    int32_t sum[16];
-    memcpy(sum, c, sizeof sum);
-    for (int k = 0; k < k_count; k++)
-        for (int i = 0; i < 16; i++) sum[i] += a[k] * b[k][i];
-    memcpy(c, sum, sizeof sum);
-}
+#define MULTIPLY(name, half, T)                                                                              \
+    VECTORIZED static void name(T c[16], const T *restrict a, T (*b)[16], int k_count) {                     \
+        half low = *(const half *)c, high = *(const half *)(c + 8);                                          \
+        for (int k = 0; k < k_count; k++) {                                                                  \
+            low += a[k] * *(const half *)b[k];                                                               \
+            high += a[k] * *(const half *)(b[k] + 8);                                                        \
+        }                                                                                                    \
+        *(half *)c = low;                                                                                    \
+        *(half *)(c + 8) = high;                                                                             \
+    }
+MULTIPLY(multiply_floats, float_half, float)
+MULTIPLY(multiply_integers, integer_half, int32_t)
 
-static float accumulator_float(const uint8_t *p, int type) {
-    uint16_t h;
-    float f;
+static void load_addend(float *sum, const uint8_t *from, int lanes, int type) {
+    uint16_t h[16];
     if (type == TYPE_F) {
-        memcpy(&f, p, 4);
-        return f;
+        copy_lanes(sum, from, (size_t)(4 * lanes));
+        return;
     }
-    memcpy(&h, p, 2);
-    return type == TYPE_BF ? float_of_bfloat(h) : float_of_half(h);
+    memcpy(h, from, (size_t)(2 * lanes));
+    for (int i = 0; i < lanes; i++) sum[i] = type == TYPE_BF ? float_of_bfloat(h[i]) : float_of_half(h[i]);
+}
+
+static void store_sum(uint8_t *to, const float *sum, int lanes, int type) {
+    uint16_t h[16];
+    if (type == TYPE_F) {
+        copy_lanes(to, sum, (size_t)(4 * lanes));
+        return;
+    }
+    for (int i = 0; i < lanes; i++) h[i] = type == TYPE_BF ? bfloat_nearest(sum[i]) : half_nearest(sum[i]);
+    memcpy(to, h, (size_t)(2 * lanes));
 }
 
 static void execute_floats(struct thread *t, const struct instruction *in, uint32_t mask) {
     const struct shape_of s = shape_of(in);
-    const struct operand *d = &in->destination, *c = &in->source[0];
-    float a[MAX_ROWS * MAX_K], b[MAX_K][16], sum[MAX_ROWS][16] = {{0}};
+    const struct operand *d = &in->destination, *c = &in->source[0], *right = &in->source[1], *left = &in->source[2];
+    const int c_row = s.lanes * type_bytes(c->type), d_row = s.lanes * type_bytes(d->type);
+    float a[MAX_ROWS * MAX_K], b[MAX_K][16], sum[MAX_ROWS][16];
     (void)mask;
-    unpack_floats(b, t->registers + in->source[1].lane[0], &s, in->source[1].type);
-    left_floats(a, t->registers + in->source[2].lane[0], &s, in->source[2].type);
-    const int c_bytes = type_bytes(c->type), d_bytes = type_bytes(d->type);
+    unpack_floats(b, t->registers + right->lane[0], &s, right->type);
+    left_floats(a, t->registers + left->lane[0], &s, left->type);
     for (int r = 0; r < s.rows; r++) {
-        if (c->kind == OPERAND_REGISTER)
-            for (int i = 0; i < s.lanes; i++)
-                sum[r][i] =
-                    accumulator_float(t->registers + c->lane[0] + (r * s.lanes + i) * c_bytes, c->type);
+        if (c->kind == OPERAND_REGISTER) load_addend(sum[r], t->registers + c->lane[0] + r * c_row, s.lanes, c->type);
+        else memset(sum[r], 0, sizeof sum[r]);
         multiply_floats(sum[r], a + r * s.k, b, s.k);
     }
-    for (int r = 0; r < s.rows; r++)
-        for (int i = 0; i < s.lanes; i++) {
-            uint8_t *to = t->registers + d->lane[0] + (r * s.lanes + i) * d_bytes;
-            const uint16_t h = d->type == TYPE_BF ? bfloat_nearest(sum[r][i]) : half_nearest(sum[r][i]);
-            if (d->type == TYPE_F)
-                memcpy(to, &sum[r][i], 4);
-            else
-                memcpy(to, &h, 2);
-        }
+    for (int r = 0; r < s.rows; r++) store_sum(t->registers + d->lane[0] + r * d_row, sum[r], s.lanes, d->type);
 }
 
 static void execute_integers(struct thread *t, const struct instruction *in, uint32_t mask) {

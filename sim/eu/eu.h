@@ -50,6 +50,17 @@ enum {
     REG_FILE_BYTES = REG_NULL + 256 + 16 * 8 * 2 /* loops over blocks of lanes read beyond */
 };
 
+/* memcpy, fast for the sizes of full vectors. */
+static inline void copy_lanes(void *to, const void *from, size_t size) {
+    switch (size) {
+    case 4: memcpy(to, from, 4); break;
+    case 32: memcpy(to, from, 32); break;
+    case 64: memcpy(to, from, 64); break;
+    case 128: memcpy(to, from, 128); break;
+    default: memcpy(to, from, size); break;
+    }
+}
+
 /* ---- instructions ---- */
 
 enum opcode_class {

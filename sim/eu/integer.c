@@ -40,15 +40,18 @@ FUNCTION_32(asr, (int32_t)a[i] >> (b[i] & count))
 FUNCTION_64(asr, (int64_t)a[i] >> (b[i] & count))
 FUNCTION_64(avg, (uint64_t)((int64_t)(a[i] + b[i] + 1) >> 1))
 
+/* Bit k of the function is the result where the bits of a, b, c are those of k. */
 #define BFN(width, U)                                                                                        \
     VECTORIZED static void bfn_##width(const struct alu *x) {                                                \
         U *restrict r = x->result;                                                                           \
         const U *a = x->a, *b = x->b, *c = x->c;                                                             \
-        EACH_LANE(i, x->lanes) r[i] = 0;                                                                     \
-        for (int k = 0; k < 8; k++) {                                                                        \
-            if (!(x->in->function >> k & 1)) continue; /* bit k: a, b, c are the bits of k */                \
-            const U na = k & 1 ? 0 : (U) - 1, nb = k & 2 ? 0 : (U) - 1, nc = k & 4 ? 0 : (U) - 1;            \
-            EACH_LANE(i, x->lanes) r[i] |= (a[i] ^ na) & (b[i] ^ nb) & (c[i] ^ nc);                          \
+        U f[8];                                                                                              \
+        for (int k = 0; k < 8; k++) f[k] = (U)0 - (x->in->function >> k & 1);                                \
+        EACH_LANE (i, x->lanes) {                                                                            \
+            const U p = a[i], q = b[i], s = c[i];                                                            \
+            const U low = (q & ((p & f[3]) | (~p & f[2]))) | (~q & ((p & f[1]) | (~p & f[0])));              \
+            const U high = (q & ((p & f[7]) | (~p & f[6]))) | (~q & ((p & f[5]) | (~p & f[4])));             \
+            r[i] = (s & high) | (~s & low);                                                                  \
         }                                                                                                    \
     }
 BFN(32, uint32_t)
@@ -238,4 +241,21 @@ compare_function *compare_function_of(enum condition condition, enum domain doma
         [DOMAIN_F64] = {{ORDERED(double), [COND_UN] = un_double}, {ORDERED(double), [COND_UN] = un_double}},
     };
     return table[domain][is_unsigned][condition];
+}
+
+/* Minimum and maximum: of a number and NaN the number. */
+#define CHOICES(T)                                                                                           \
+    COMPARE(choose_gt, T, ((a[i] > b[i]) | (b[i] != b[i])) & (a[i] == a[i]))                                 \
+    COMPARE(choose_ge, T, ((a[i] >= b[i]) | (b[i] != b[i])) & (a[i] == a[i]))                                \
+    COMPARE(choose_lt, T, ((a[i] < b[i]) | (b[i] != b[i])) & (a[i] == a[i]))                                 \
+    COMPARE(choose_le, T, ((a[i] <= b[i]) | (b[i] != b[i])) & (a[i] == a[i]))
+CHOICES(float)
+CHOICES(double)
+
+compare_function *choice_function_of(enum condition condition, enum domain domain, bool is_unsigned) {
+#define CHOICE(T) [COND_GT] = choose_gt_##T, [COND_GE] = choose_ge_##T, [COND_LT] = choose_lt_##T, [COND_LE] = choose_le_##T
+    static compare_function *const table[DOMAIN_COUNT][COND_COUNT] = {[DOMAIN_F32] = {CHOICE(float)}, [DOMAIN_F64] = {CHOICE(double)}};
+#undef CHOICE
+    if (domain == DOMAIN_F32 || domain == DOMAIN_F64) return table[domain][condition];
+    return compare_function_of(condition, domain, is_unsigned);
 }

@@ -123,7 +123,7 @@ static bool load(struct thread *t, const struct instruction *in, const struct me
     count_addresses(t, m, address, mask);
     uint8_t *to = payload(t, &in->destination);
     if (is_consecutive(&a, in, m, mask, address, &host)) {
-        memcpy(to, host, (size_t)(in->lanes * m->element_bytes));
+        copy_lanes(to, host, (size_t)(in->lanes * m->element_bytes));
         return true;
     }
     const int block = block_bytes(t, in, m);
@@ -166,7 +166,7 @@ static bool store(struct thread *t, const struct instruction *in, const struct m
     count_addresses(t, m, address, mask);
     const uint8_t *from = payload(t, &in->source[1]);
     if (is_consecutive(&a, in, m, mask, address, &host)) {
-        memcpy(host, from, (size_t)(in->lanes * m->element_bytes));
+        copy_lanes(host, from, (size_t)(in->lanes * m->element_bytes));
         return true;
     }
     const int block = block_bytes(t, in, m);

@@ -343,7 +343,7 @@ void operand_store(struct thread *t, const struct instruction *in, uint32_t mask
     if (o->shape == SHAPE_CONTIGUOUS) {
         uint8_t *to = r + o->lane[0];
         if (mask == in->lane_mask) {
-            memcpy(to, packed, (size_t)(size * in->lanes));
+            copy_lanes(to, packed, (size_t)(size * in->lanes));
             return;
         }
         if (size == 4) {
