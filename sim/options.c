@@ -71,7 +71,10 @@ static void read_options(void) {
     options.loader = getenv("OPENXPU_SIM_LOADER");
     options.libraries = getenv("OPENXPU_SIM_LIBRARIES");
     if (options.loader && !*options.loader) options.loader = NULL;
+    pthread_atfork(NULL, NULL, forget_faults); /* a child answers for its own */
 }
+
+static void forget_faults(void) { atomic_store(&faults, 0); }
 
 const struct sim_options *sim_options(void) {
     pthread_once(&options_read, read_options);

@@ -132,14 +132,13 @@ static const struct service services[256] = {
     [XE_VM_QUERY_MEM_RANGE_ATTRS] = REFUSED("vm_query_mem_range_attrs"),
     [XE_EXEC_QUEUE_SET_PROPERTY] = REFUSED("exec_queue_set_property"),
     [XE_VM_GET_PROPERTY] = REFUSED("vm_get_property"),
+    [DRM_PRIME_HANDLE_TO_FD] = REFUSED("prime_handle_to_fd"),
+    [DRM_PRIME_FD_TO_HANDLE] = REFUSED("prime_fd_to_handle"),
     [DRM_SYNCOBJ_CREATE] = SERVICE(xe_syncobj_create, drm_syncobj_create),
     [DRM_SYNCOBJ_DESTROY] = SERVICE(xe_syncobj_destroy, drm_syncobj_create),
     [DRM_SYNCOBJ_WAIT] = WAITING(xe_syncobj_wait, drm_syncobj_wait),
     [DRM_SYNCOBJ_RESET] = SERVICE(xe_syncobj_reset, drm_syncobj_array),
     [DRM_SYNCOBJ_SIGNAL] = SERVICE(xe_syncobj_signal, drm_syncobj_array),
-    [DRM_SYNCOBJ_TIMELINE_WAIT] = WAITING(xe_syncobj_timeline_wait, drm_syncobj_timeline_wait),
-    [DRM_SYNCOBJ_QUERY] = SERVICE(xe_syncobj_query, drm_syncobj_timeline_array),
-    [DRM_SYNCOBJ_TIMELINE_SIGNAL] = SERVICE(xe_syncobj_timeline_signal, drm_syncobj_timeline_array),
 };
 
 int xe_ioctl(struct xe_file *file, unsigned long request, void *argument) {

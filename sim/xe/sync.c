@@ -1,7 +1,5 @@
 /* What jobs and programs wait for: sync objects, and user fences, which are 64-bit values in memory.
- *
- * A sync object is a line of points: `submitted` is the last one that a job will signal, `signaled` the last
- * one that has been. A binary sync object is one whose points are numbered here. */
+ * Timelines of sync objects are not served. */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,7 +10,7 @@
 
 struct xe_syncobj {
     uint32_t references;
-    uint64_t submitted, signaled;
+    uint64_t submitted, signaled; /* how many jobs that signal it there were, and the last of them that has */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all sync objects */
@@ -72,14 +70,14 @@ static int read_sync(struct xe_file *file, const struct xe_sync *from, struct jo
         to->address = from->address;
         return !to->signal ? -EOPNOTSUPP : from->address % 8 ? -EINVAL : 0;
     }
-    if (from->type > XE_SYNC_USER_FENCE) return -EINVAL;
+    if (from->type != XE_SYNC_SYNCOBJ) {
+        sim_fault("a sync of type %u is not served", from->type);
+        return -EINVAL;
+    }
     struct xe_syncobj *object = table_get(&file->syncobjs, from->handle);
     if (!object) return -ENOENT;
-    bool timeline = from->type == XE_SYNC_TIMELINE;
-    if (timeline && !from->value) return -EINVAL;
     pthread_mutex_lock(&lock);
-    if (!timeline) to->value = to->signal ? ++object->submitted : object->submitted;
-    if (timeline && to->signal && from->value > object->submitted) object->submitted = from->value;
+    to->value = to->signal ? ++object->submitted : object->submitted;
     object->references++;
     pthread_mutex_unlock(&lock);
     to->syncobj = object;
@@ -224,60 +222,39 @@ static bool syncobjs_signaled(void *argument) {
     return waiting->all ? signaled == waiting->count : signaled > 0;
 }
 
-/* `points` is NULL for binary sync objects. */
-static int wait_syncobjs(struct xe_file *file, const uint32_t *handles, const uint64_t *points,
-                         struct drm_syncobj_wait *wait) {
+int xe_syncobj_wait(struct xe_file *file, struct drm_syncobj_wait *wait) {
     if (!wait->count || wait->flags & ~DRM_SYNCOBJ_WAIT_ALL)
         return -EINVAL; /* WAIT_FOR_SUBMIT is not served */
+    const uint32_t *handles = (const void *)(uintptr_t)wait->handles;
     struct syncobj_wait waiting = {calloc(wait->count, sizeof(struct job_sync)), 0, 0,
                                    wait->flags & DRM_SYNCOBJ_WAIT_ALL};
     if (!waiting.syncs) return -ENOMEM;
     int status = 0;
     pthread_mutex_lock(&file->lock);
-    for (; waiting.count < wait->count && !status; waiting.count++) {
-        struct xe_sync from = {.type = points ? XE_SYNC_TIMELINE : XE_SYNC_SYNCOBJ,
-                               .value = points ? points[waiting.count] : 0};
+    while (waiting.count < wait->count && !status) {
+        struct xe_sync from = {.type = XE_SYNC_SYNCOBJ};
         from.handle = handles[waiting.count];
-        status = read_sync(file, &from, waiting.syncs + waiting.count);
-        if (status) break;
+        struct job_sync *sync = waiting.syncs + waiting.count;
+        status = read_sync(file, &from, sync);
+        if (!status) waiting.count++;
+        if (!status && !sync->value) status = -EINVAL; /* nothing has been submitted that will signal it */
     }
     pthread_mutex_unlock(&file->lock);
-    for (uint32_t i = 0; i < waiting.count && !status; i++)
-        if (!waiting.syncs[i].syncobj->submitted) status = -EINVAL; /* nothing will signal it */
     if (!status && !xe_wait(syncobjs_signaled, &waiting, wait->timeout)) status = -ETIME;
     wait->first_signaled = waiting.first;
     xe_syncs_free(waiting.syncs, waiting.count);
     return status;
 }
 
-int xe_syncobj_wait(struct xe_file *file, struct drm_syncobj_wait *wait) {
-    return wait_syncobjs(file, (const void *)(uintptr_t)wait->handles, NULL, wait);
-}
-
-int xe_syncobj_timeline_wait(struct xe_file *file, struct drm_syncobj_timeline_wait *wait) {
-    struct drm_syncobj_wait plain = {.timeout = wait->timeout, .count = wait->count, .flags = wait->flags};
-    int status = wait_syncobjs(file, (const void *)(uintptr_t)wait->handles,
-                               (const void *)(uintptr_t)wait->points, &plain);
-    wait->first_signaled = plain.first_signaled;
-    return status;
-}
-
-/* Sets each sync object's points: to 0, or to the last submitted one and at least to `points` (NULL: to 1).
- */
-static int set_syncobjs(struct xe_file *file, const struct drm_syncobj_array *array, const uint64_t *points,
-                        bool signal) {
+static int set_syncobjs(struct xe_file *file, const struct drm_syncobj_array *array, bool signal) {
     const uint32_t *handles = (const void *)(uintptr_t)array->handles;
     for (uint32_t i = 0; i < array->count; i++)
         if (!table_get(&file->syncobjs, handles[i])) return -ENOENT;
     pthread_mutex_lock(&lock);
     for (uint32_t i = 0; i < array->count; i++) {
         struct xe_syncobj *object = table_get(&file->syncobjs, handles[i]);
-        uint64_t least = points ? points[i] : 1;
-        if (!signal)
-            object->submitted = 0;
-        else if (object->submitted < least)
-            object->submitted = least;
-        object->signaled = signal && points ? least : object->submitted;
+        if (!signal || !object->submitted) object->submitted = signal;
+        object->signaled = object->submitted;
     }
     pthread_mutex_unlock(&lock);
     xe_event();
@@ -285,26 +262,9 @@ static int set_syncobjs(struct xe_file *file, const struct drm_syncobj_array *ar
 }
 
 int xe_syncobj_reset(struct xe_file *file, struct drm_syncobj_array *array) {
-    return set_syncobjs(file, array, NULL, false);
+    return set_syncobjs(file, array, false);
 }
 
 int xe_syncobj_signal(struct xe_file *file, struct drm_syncobj_array *array) {
-    return set_syncobjs(file, array, NULL, true);
-}
-
-int xe_syncobj_timeline_signal(struct xe_file *file, struct drm_syncobj_timeline_array *array) {
-    struct drm_syncobj_array plain = {array->handles, array->count, 0};
-    return array->flags ? -EINVAL : set_syncobjs(file, &plain, (const void *)(uintptr_t)array->points, true);
-}
-
-int xe_syncobj_query(struct xe_file *file, struct drm_syncobj_timeline_array *array) {
-    const uint32_t *handles = (const void *)(uintptr_t)array->handles;
-    uint64_t *points = (void *)(uintptr_t)array->points;
-    if (array->flags) return -EINVAL;
-    for (uint32_t i = 0; i < array->count; i++) {
-        const struct xe_syncobj *object = table_get(&file->syncobjs, handles[i]);
-        if (!object) return -ENOENT;
-        points[i] = object->signaled;
-    }
-    return 0;
+    return set_syncobjs(file, array, true);
 }

@@ -10,7 +10,6 @@
 enum {
     DRM_VERSION = 0x00,
     DRM_GEM_CLOSE = 0x09,
-    DRM_GET_CAP = 0x0c,
     DRM_PRIME_HANDLE_TO_FD = 0x2d,
     DRM_PRIME_FD_TO_HANDLE = 0x2e,
     XE_DEVICE_QUERY = 0x40,
@@ -34,9 +33,6 @@ enum {
     DRM_SYNCOBJ_WAIT = 0xc3,
     DRM_SYNCOBJ_RESET,
     DRM_SYNCOBJ_SIGNAL,
-    DRM_SYNCOBJ_TIMELINE_WAIT = 0xca,
-    DRM_SYNCOBJ_QUERY,
-    DRM_SYNCOBJ_TIMELINE_SIGNAL = 0xcd,
 };
 
 struct drm_version {
@@ -50,10 +46,6 @@ struct drm_version {
 };
 struct drm_gem_close {
     uint32_t handle, pad;
-};
-struct drm_prime {
-    uint32_t handle, flags;
-    int32_t fd;
 };
 
 struct xe_extension {
@@ -252,19 +244,9 @@ struct drm_syncobj_wait {
     uint32_t count, flags, first_signaled, pad;
     uint64_t deadline;
 };
-struct drm_syncobj_timeline_wait {
-    uint64_t handles, points;
-    int64_t timeout;
-    uint32_t count, flags, first_signaled, pad;
-    uint64_t deadline;
-};
 struct drm_syncobj_array {
     uint64_t handles;
     uint32_t count, pad;
-};
-struct drm_syncobj_timeline_array {
-    uint64_t handles, points;
-    uint32_t count, flags;
 };
 
 #endif

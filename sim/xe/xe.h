@@ -104,11 +104,8 @@ int xe_wait_user_fence(struct xe_file *file, struct xe_wait_user_fence *wait);
 int xe_syncobj_create(struct xe_file *file, struct drm_syncobj_create *create);
 int xe_syncobj_destroy(struct xe_file *file, struct drm_syncobj_create *destroy);
 int xe_syncobj_wait(struct xe_file *file, struct drm_syncobj_wait *wait);
-int xe_syncobj_timeline_wait(struct xe_file *file, struct drm_syncobj_timeline_wait *wait);
 int xe_syncobj_reset(struct xe_file *file, struct drm_syncobj_array *array);
 int xe_syncobj_signal(struct xe_file *file, struct drm_syncobj_array *array);
-int xe_syncobj_timeline_signal(struct xe_file *file, struct drm_syncobj_timeline_array *array);
-int xe_syncobj_query(struct xe_file *file, struct drm_syncobj_timeline_array *array);
 
 /* ---- queue.c ---- */
 int xe_queue_create(struct xe_file *file, struct xe_queue_create *create);
