@@ -54,6 +54,8 @@ static unsigned check_bits(const char *list) {
     return bits;
 }
 
+static void forget_faults(void) { atomic_store(&faults, 0); }
+
 static void read_options(void) {
     const char *device = getenv("OPENXPU_SIM_DEVICE");
     if (!device || !*device) return;
@@ -73,8 +75,6 @@ static void read_options(void) {
     if (options.loader && !*options.loader) options.loader = NULL;
     pthread_atfork(NULL, NULL, forget_faults); /* a child answers for its own */
 }
-
-static void forget_faults(void) { atomic_store(&faults, 0); }
 
 const struct sim_options *sim_options(void) {
     pthread_once(&options_read, read_options);
