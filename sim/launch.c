@@ -40,17 +40,22 @@ static struct {
     char program[PATH_MAX]; /* that runs in this process through the loader, or "" */
 } self;
 
+const char *sim_program_path(const char *path) {
+    if (!self.program[0] || !path || strncmp(path, "/proc/", 6)) return path;
+    char own[32];
+    snprintf(own, sizeof own, "/proc/%d/exe", (int)getpid());
+    return strcmp(path, "/proc/self/exe") && strcmp(path, own) ? path : self.program;
+}
+
 /* ---- the environment ---- */
 
 static size_t name_length(const char *variable) { return strcspn(variable, "="); }
 
-static bool is_carried(const char *variable) {
-    static const char *const names[] = {"LD_PRELOAD", "OCL_ICD_VENDORS", "NEOReadDebugKeys",
-                                        "EnableDirectSubmission"};
-    if (!strncmp(variable, "OPENXPU_SIM_", 12)) return true;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i]) == name_length(variable) && !strncmp(variable, names[i], strlen(names[i])))
-            return true;
+/* Does the list of names, separated by commas, have this variable's? */
+static bool is_listed(const char *list, const char *variable) {
+    size_t length = name_length(variable);
+    for (const char *at = list; at && *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == length && !strncmp(at, variable, length)) return true;
     return false;
 }
 
@@ -202,7 +207,7 @@ static int start(const char *path, char *const *argv, char *const *envp, start_f
     char *completed[count_of(envp) + CARRIED_MAX + 1], preload[TEXT_MAX];
     complete(completed, envp, preload, sizeof preload);
     const struct launch launch = {how, context, completed};
-    return start_file(&launch, path, argv, 0);
+    return start_file(&launch, sim_program_path(path), argv, 0);
 }
 
 /* Looks a name up in PATH, as execvp does; a script without a first line is one for sh. */
@@ -316,16 +321,8 @@ static void find_program(void) {
     if (at < line + size) snprintf(self.program, sizeof self.program, "%s", at);
 }
 
-static bool asks_for_program(const char *path) {
-    if (!self.program[0] || strncmp(path, "/proc/", 6)) return false;
-    if (!strcmp(path, "/proc/self/exe")) return true;
-    char own[32];
-    snprintf(own, sizeof own, "/proc/%d/exe", (int)getpid());
-    return !strcmp(path, own);
-}
-
 EXPORT ssize_t readlinkat(int folder, const char *path, char *to, size_t size) {
-    if (!asks_for_program(path)) return syscall(SYS_readlinkat, folder, path, to, size);
+    if (sim_program_path(path) == path) return syscall(SYS_readlinkat, folder, path, to, size);
     size_t length = strlen(self.program);
     if (length > size) length = size;
     memcpy(to, self.program, length);
@@ -338,13 +335,16 @@ EXPORT ssize_t readlink(const char *path, char *to, size_t size) {
 EXPORT char *realpath(const char *path, char *to) {
     static char *(*next)(const char *, char *);
     if (!next) *(void **)&next = dlsym(RTLD_NEXT, "realpath");
-    return next(path && asks_for_program(path) ? self.program : path, to);
+    return next(sim_program_path(path), to);
 }
 
 __attribute__((constructor)) static void remember(void) {
     if (!sim_options()->product) return;
     for (char **variable = environ; *variable && self.count < CARRIED_MAX; variable++)
-        if (is_carried(*variable) && (self.variables[self.count] = strdup(*variable))) self.count++;
+        if ((!strncmp(*variable, "OPENXPU_SIM_", 12) ||
+             is_listed(getenv("OPENXPU_SIM_CARRIED"), *variable)) &&
+            (self.variables[self.count] = strdup(*variable)))
+            self.count++;
     Dl_info library;
     self.library = dladdr(&self, &library) && library.dli_fname ? strdup(library.dli_fname) : "";
     if (sim_options()->loader) find_program();

@@ -9,7 +9,7 @@
  *     OPENXPU_SIM_THREADS       host threads that run work-groups; the number of processors
  *     OPENXPU_SIM_INSTRUCTIONS  limit of one walk; 10^11
  *     OPENXPU_SIM_WAIT          seconds that a batch may wait for a semaphore while nothing else runs; 20
- *     OPENXPU_SIM_LOADER, OPENXPU_SIM_LIBRARIES  see launch.c
+ *     OPENXPU_SIM_LOADER, OPENXPU_SIM_LIBRARIES, OPENXPU_SIM_CARRIED  see launch.c
  */
 #include <pthread.h>
 #include <stdarg.h>

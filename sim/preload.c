@@ -39,7 +39,7 @@ static int open_at(int folder, const char *path, int flags, mode_t mode) {
     int device = device_of(path);
     if (device == -2) return give(-ENOENT);
     if (device >= 0) return give(xe_open(device));
-    return (int)syscall(SYS_openat, folder, path, flags, mode);
+    return (int)syscall(SYS_openat, folder, sim_program_path(path), flags, mode);
 }
 
 static mode_t mode_of(int flags, va_list arguments) {

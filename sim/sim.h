@@ -64,6 +64,9 @@ unsigned sim_fault_count(void);
  */
 int sim_exit_status(int status);
 
+/* The path to use for `path`: the program's own where it is /proc/self/exe and that is the loader. */
+const char *sim_program_path(const char *path);
+
 uint64_t sim_time_ns(void); /* monotonic */
 #define SIM_TIMESTAMP_HZ 19200000u
 uint64_t sim_timestamp(void); /* of the command streamer's clock */

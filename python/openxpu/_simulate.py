@@ -24,6 +24,13 @@ UNAVAILABLE = 77  # exit status if the packages can't be had: tests skip then
 
 HERE = Path(__file__).parent
 LIBRARY = HERE / "libxesim.so"
+# The driver's debug keys. It reads them from the environment if the first one is set.
+DRIVER_KEYS = {
+    "NEOReadDebugKeys": "1",
+    "EnableDirectSubmission": "0",  # batches come by ioctl
+    "OverrideEnableKmdNotify": "1",  # waits sleep in the kernel driver instead of polling memory:
+    "OverrideKmdNotifyDelayMicroseconds": "100",  # the simulated GPU needs the processor
+}
 # Libraries that the driver brings and the host's C library can run if it is new enough.
 OWN = re.compile(r"lib(ig[acd]|opencl-clang|LLVM|OpenCL|ocloc)")
 
@@ -111,9 +118,8 @@ def _environment(options: argparse.Namespace, driver: Driver) -> dict[str, str]:
             environment[variable] = str(int(value)) if isinstance(value, bool) else str(value)
     environment["LD_PRELOAD"] = ":".join(filter(None, [str(LIBRARY), os.environ.get("LD_PRELOAD")]))
     environment["OCL_ICD_VENDORS"] = str(driver.folder / "vendors")
-    # The driver reads the keys below from the environment only if this one is set.
-    environment["NEOReadDebugKeys"] = "1"
-    environment["EnableDirectSubmission"] = "0"
+    environment.update(DRIVER_KEYS)
+    environment["OPENXPU_SIM_CARRIED"] = ",".join(["LD_PRELOAD", "OCL_ICD_VENDORS", *DRIVER_KEYS])
     environment.setdefault("OPENXPU_DEVICE", "gpu")
     folders = [str(driver.libraries / "intel-opencl"), os.environ.get("LD_LIBRARY_PATH")]
     if driver.runs_with_host_libraries():
