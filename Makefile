@@ -76,6 +76,9 @@ test-torch:  ## test with another PyTorch and its Triton, in a separate environm
 test-intel: build  ## compile kernels for Intel GPUs; run the C tests on Intel's GPU driver
 	$(BIN)/python tests/legs.py intel
 
+test-sim: build  ## run the C tests with Intel's driver on simulated GPUs
+	$(BIN)/python tests/legs.py simulated
+
 coverage: build  ## lines of src/ and bridge/ that `make test` runs: build/coverage, and the table in docs/status.md
 	tests/coverage.sh
 
@@ -108,4 +111,4 @@ wheel: $(VENV)/.packages  ## build a wheel into dist/
 clean:  ## remove build products
 	rm -rf build dist
 
-.PHONY: help docs setup package build run run-distributed check test test-all test-torch test-intel coverage bench lint tidy format wheel clean
+.PHONY: help docs setup package build run run-distributed check test test-all test-torch test-intel test-sim coverage bench lint tidy format wheel clean

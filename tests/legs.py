@@ -1,4 +1,4 @@
-"""Runs suites of tests leg by leg: `legs.py check`, `test`, `all`, `intel`, or the names of legs.
+"""Runs suites of tests leg by leg: `legs.py check`, `test`, `all`, `intel`, `simulated`, or the names of legs.
 
 Every leg runs, whatever became of those before it; what failed is listed at the end, and the exit status is then 1. A
 leg's output goes to the terminal and to build/legs/NAME.log. A leg is skipped when its command ends with status 77,
@@ -50,7 +50,8 @@ TEST = {
     "ops": f"{QUICK} OPENXPU_POISON=ff {PYTEST} tests/ops",
     "python": f"{QUICK} {PYTEST} tests/python",
     "tile": f"{QUICK} {PYTEST} tests --ignore tests/ops --ignore tests/python"
-    " --ignore tests/check --ignore tests/intel_cpu",
+    " --ignore tests/check --ignore tests/intel_cpu --ignore tests/sim",
+    "sim": "tests/sim/run.sh smoke",
 }
 FULL = {
     name: re.sub("^(OPENXPU_(TEST_PAIRS|BUILD_OPTIONS)=\\S+ )+", "", command)
@@ -100,8 +101,18 @@ LONG = {
     "samples-rest": f"{ALL_SAMPLES} tests/python/test_adding.py tests/ops/test_gpu_plans.py tests/python/test_decoding.py",
 }
 INTEL = {f"intel-{part}": f"tests/intel/run.sh {part}" for part in ("kernels", "matrix", "corpus", "driver")}
-SUITES = {"check": CHECK, "test": TEST, "all": FULL | LONG, "intel": INTEL}
-LEGS = CHECK | TEST | LONG | INTEL
+SIM = {
+    f"sim-c-{product}": f"tests/sim/run.sh c-{product}"
+    for product in ("bmg", "lnl", "ptl", "pvc", "dg2", "mtl")
+}
+SUITES = {
+    "check": CHECK,
+    "test": TEST,
+    "all": FULL | LONG | SIM,
+    "intel": INTEL,
+    "simulated": {"sim": TEST["sim"]} | SIM,
+}
+LEGS = CHECK | TEST | LONG | INTEL | SIM
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ GPU = 4
 READ_WRITE, COPY_HOST_POINTER = 1, 32
 
 
-def add(count: int = 100) -> tuple[str, int]:
-    """Return the device's name, and the sum of twice the numbers below ``count``."""
+def add(count: int = 100, source: bytes = SOURCE) -> tuple[str, int]:
+    """Return the device's name, and the sum of twice the numbers below ``count``, or what ``source`` computes."""
     cl = ctypes.CDLL("libOpenCL.so.1")
     for name in ("clCreateContext", "clCreateCommandQueueWithProperties", "clCreateProgramWithSource"):
         getattr(cl, name).restype = c_void_p
@@ -34,8 +34,8 @@ def add(count: int = 100) -> tuple[str, int]:
     checked(cl.clGetDeviceInfo(device, 0x102B, c_size_t(256), name, None))
     context = made(cl.clCreateContext(None, 1, byref(device), None, None, byref(status)))
     queue = made(cl.clCreateCommandQueueWithProperties(context, device, None, byref(status)))
-    source = c_char_p(SOURCE)
-    program = made(cl.clCreateProgramWithSource(context, 1, byref(source), None, byref(status)))
+    text = c_char_p(source)
+    program = made(cl.clCreateProgramWithSource(context, 1, byref(text), None, byref(status)))
     checked(cl.clBuildProgram(program, 0, None, None, None, None))
     kernel = made(cl.clCreateKernel(program, b"add", byref(status)))
     numbers = (c_int * count)(*range(count))

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# run.sh PART…: tests on simulated GPUs.
+#   smoke     programs and children on every product, faults, the self-test on two products; two minutes
+#   c-PRODUCT the C tests of libxpu that need a device, on this product
+# The exit status is 77 if Intel's driver is unavailable.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+driver=$root/build/intel/driver
+simulate=("$root/.venv/bin/openxpu" simulate --driver "$driver")
+
+"$root/python/openxpu/_fetch_intel_driver.sh" "$driver" || {
+    echo "skipped: Intel's driver can't be had on this machine"
+    exit 77
+}
+
+smoke() { OPENXPU_SIM_TEST_DRIVER=$driver "$root/.venv/bin/python" -m pytest -q --timeout 300 "$here"; }
+
+# The C tests, each with what it takes to be quick: interpreted lanes are 1,000 times slower than a GPU's.
+c_tests() {
+    local status=0 test
+    for test in api image package graph random cache request dtype fault fork threads pinned fft \
+        "matrix 0 0 40" "conv 0 0 40" "attention 0 0 40" quantized package_experts; do
+        set -- $test
+        echo "== $1 on $product"
+        timeout 900 "${simulate[@]}" --device "$product" "$root/build/tests/c/test_$1" "${@:2}" || {
+            echo "test_$1 on $product: failed ($?)"
+            status=1
+        }
+    done
+    return $status
+}
+
+status=0
+for part in "${@:-smoke}"; do
+    case $part in
+    smoke) smoke || status=1 ;;
+    c-*) product=${part#c-} && c_tests || status=1 ;;
+    *)
+        echo "run.sh: no part is called $part" >&2
+        exit 2
+        ;;
+    esac
+done
+exit $status

@@ -1,0 +1,66 @@
+"""``openxpu simulate``: programs, their children and faults, on all products. `tests/sim/run.sh smoke` runs these."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from processes import Finished, run
+
+HERE = Path(__file__).parent
+DRIVER = os.environ.get("OPENXPU_SIM_TEST_DRIVER")
+PRODUCTS = ("bmg", "bmg-g31", "lnl", "ptl", "wcl", "nvl-s", "pvc", "dg2", "mtl", "arl-h")
+
+pytestmark = pytest.mark.skipif(not DRIVER, reason="tests/sim/run.sh fetches Intel's driver")
+
+
+def simulate(*arguments: str | Path, status: int | None = 0, **variables: str) -> Finished:
+    """Run ``openxpu simulate`` with arguments; variables go into its environment."""
+    command = [sys.executable, "-m", "openxpu.cli", "simulate", "--driver", str(DRIVER), *map(str, arguments)]
+    return run(
+        command, status=status, env={"PYTHONPATH": f"{HERE}:{HERE.parents[1] / 'python'}", **variables}
+    )
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_adds(product: str) -> None:
+    """A kernel runs on the product, with Intel's driver."""
+    result = simulate("--device", product, HERE / "opencl_add.py")
+    assert result.stdout.startswith("Intel(R)")
+    assert result.stdout.endswith(" 9900\n")
+    assert "Intel's driver" in result.stderr
+
+
+def test_children() -> None:
+    """Children are simulated, too, however they are started."""
+    assert simulate(HERE / "children.py").stdout.count("passed") == 9
+
+
+def test_status_after_a_fault() -> None:
+    """A fault makes a program fail that does not notice it."""
+    program = (
+        "import opencl_add\n"
+        "try: opencl_add.add(source=b'kernel void add(global int *x) { x[1L << 45] = 1; }')\n"
+        "except RuntimeError as error: print(error)\n"
+    )
+    result = simulate(sys.executable, "-c", program, status=3)
+    assert "fault" in result.stderr
+
+
+def test_own_status_is_kept() -> None:
+    """Without a fault the exit status is the program's."""
+    simulate("sh", "-c", "exit 5", status=5)
+
+
+@pytest.mark.parametrize("arguments", [("--device", "none", "true"), ("--check", "none", "true"), ()])
+def test_wrong_arguments(arguments: tuple[str, ...]) -> None:
+    """Wrong arguments are named before anything is fetched."""
+    assert "openxpu simulate: " in simulate(*arguments, status=2).stderr
+
+
+@pytest.mark.parametrize("product", ["bmg", "lnl"])
+def test_doctor(product: str) -> None:
+    """PyTorch works on the simulated product, as far as the self-test looks."""
+    assert "ok" in simulate("--device", product, sys.executable, "-m", "openxpu.cli", "doctor").stdout
