@@ -121,7 +121,7 @@ uint64_t sim_vm_generation(const struct sim_vm *vm);
 
 /* The addresses that STATE_BASE_ADDRESS and its like set. */
 struct sim_bases {
-    uint64_t general, surface, dynamic, instruction, bindless_surface, bindless_sampler;
+    uint64_t general, surface, dynamic, indirect, instruction, bindless_surface, bindless_sampler;
 };
 
 /* One COMPUTE_WALKER: a kernel over a grid of work-groups, with all state that it uses. */

@@ -34,6 +34,8 @@ struct command_engine {
 
     struct sim_bases bases;
     uint64_t scratch_surface;
+    uint32_t scratch_bytes; /* Xe-LP: of a thread */
+    uint64_t descriptors;   /* Xe-LP: address of the interface descriptors */
     bool large_registers;
 
     uint64_t general[16]; /* the streamer's general registers, in pairs of dwords */
@@ -60,11 +62,14 @@ struct command {
     enum outcome (*run)(struct command_engine *engine, const uint32_t *d, unsigned length);
 };
 
+/* Runs a walk: 0, or -1 after a fault. */
+int command_walk(const struct sim_walk *walk);
 /* A walk begins or ends. Batches that wait for a semaphore are not hung while there is one. */
 void command_working(bool begins);
 
 /* Tables, terminated by an entry without a name. */
-extern const struct command mi_commands[], state_commands[], walker_commands[], copy_commands[];
+extern const struct command mi_commands[], state_commands[], walker_commands[], media_commands[],
+    copy_commands[];
 
 static inline uint64_t qword(const uint32_t *d) { return d[0] | (uint64_t)d[1] << 32; }
 static inline uint32_t bits(uint32_t dword, int high, int low) {

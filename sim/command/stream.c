@@ -6,7 +6,8 @@
 
 #include "command/command.h"
 
-static const struct command *const tables[] = {mi_commands, state_commands, walker_commands, copy_commands};
+static const struct command *const tables[] = {mi_commands, state_commands, walker_commands, media_commands,
+                                               copy_commands};
 
 static const struct command *find(uint32_t dword) {
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)

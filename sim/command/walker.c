@@ -52,6 +52,19 @@ static bool read_descriptor(struct command_engine *engine, const uint32_t *d, st
     return walk->threads > 0;
 }
 
+int command_walk(const struct sim_walk *w) {
+    SIM_LOG(SIM_LOG_SUBMISSIONS,
+            "walker: kernel %#lx, simd %d, groups %u %u %u, local size %u %u %u, %d threads, %u bytes of "
+            "local memory, "
+            "%d barriers, %d registers",
+            w->kernel, w->simd, w->groups[0], w->groups[1], w->groups[2], w->local_size[0], w->local_size[1],
+            w->local_size[2], w->threads, w->local_bytes, w->barriers, w->registers);
+    command_working(true);
+    int status = sim_eu_run(w);
+    command_working(false);
+    return status;
+}
+
 /* Writes when the walk began and ended: four timestamps, of 64 bits on Xe2. */
 static bool write_times(struct command_engine *engine, uint64_t address, uint64_t begin, bool wide) {
     uint64_t end = sim_timestamp();
@@ -78,18 +91,9 @@ static enum outcome walk(struct command_engine *engine, const uint32_t *d, unsig
         return command_fault(&self, d, length, "unknown descriptor");
     w.inline_bytes = 32;
     memcpy(w.inline_data, post + 5, 32);
-    SIM_LOG(SIM_LOG_SUBMISSIONS,
-            "walker: kernel %#lx, simd %d, groups %u %u %u, local size %u %u %u, %d threads, %u bytes of "
-            "local memory, "
-            "%d barriers, %d registers",
-            w.kernel, w.simd, w.groups[0], w.groups[1], w.groups[2], w.local_size[0], w.local_size[1],
-            w.local_size[2], w.threads, w.local_bytes, w.barriers, w.registers);
 
     uint64_t begin = sim_timestamp();
-    command_working(true);
-    int status = sim_eu_run(&w);
-    command_working(false);
-    if (status) return FAULTS;
+    if (command_walk(&w)) return FAULTS;
 
     uint32_t operation = bits(post[0], 1, 0);
     if (operation == POST_WALKER_TIMESTAMPS)
