@@ -108,7 +108,7 @@ static int hwconfig(const struct sim_product *product, struct xe_device_query *q
 }
 
 static int topology(const struct sim_product *product, struct xe_device_query *query) {
-    /* Units of 16 lanes are reported since Xe-HPC; those have 8 in a core. */
+    /* Products with 8 vector engines in a core have engines of 16 lanes, reported under another type. */
     uint16_t units = product->units_per_core == 16 ? XE_TOPOLOGY_UNITS : XE_TOPOLOGY_UNITS_SIMD16;
     struct xe_topology reply[] = {
         {0, XE_TOPOLOGY_GEOMETRY, 8, {0}}, {0, XE_TOPOLOGY_COMPUTE, 8, {0}}, {0, units, 8, {0}}};
