@@ -9,6 +9,7 @@
  *     OPENXPU_SIM_THREADS       host threads that run work-groups; the number of processors
  *     OPENXPU_SIM_INSTRUCTIONS  limit of one walk; 10^11
  *     OPENXPU_SIM_WAIT          seconds that a batch may wait for a semaphore while nothing else runs; 20
+ *     OPENXPU_SIM_RINGS         1: the driver submits through rings in memory
  *     OPENXPU_SIM_LOADER, OPENXPU_SIM_LIBRARIES, OPENXPU_SIM_CARRIED  see launch.c
  */
 #include <pthread.h>
@@ -70,6 +71,7 @@ static void read_options(void) {
     options.wait_limit_ns = number("OPENXPU_SIM_WAIT", 20) * 1000000000ull;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     options.host_threads = (int)number("OPENXPU_SIM_THREADS", processors > 0 ? (uint64_t)processors : 1);
+    options.rings = number("OPENXPU_SIM_RINGS", 0) != 0;
     options.loader = getenv("OPENXPU_SIM_LOADER");
     options.libraries = getenv("OPENXPU_SIM_LIBRARIES");
     if (options.loader && !*options.loader) options.loader = NULL;

@@ -41,6 +41,7 @@ struct sim_options {
     uint64_t instruction_limit; /* of one walk, in instructions of all threads */
     uint64_t wait_limit_ns;     /* a batch that waits longer for a semaphore is hung */
     int host_threads;           /* that run work-groups; at least 1 */
+    bool rings;                 /* queues are fed through rings in memory (direct submission) */
     const char *loader;         /* the dynamic linker that children start through, or NULL: their own */
     const char *libraries;      /* its --library-path */
 };

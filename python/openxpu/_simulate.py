@@ -111,7 +111,7 @@ def _environment(options: argparse.Namespace, driver: Driver) -> dict[str, str]:
     """Return the environment of the simulated program and its children."""
     environment = dict(os.environ)
     environment["OPENXPU_SIM_DEVICE"] = options.device
-    for name in ("devices", "log", "seed", "check", "profile"):
+    for name in ("devices", "log", "seed", "check", "profile", "rings"):
         value = getattr(options, name)
         environment.pop(variable := f"OPENXPU_SIM_{name.upper()}", None)
         if value:
@@ -119,6 +119,8 @@ def _environment(options: argparse.Namespace, driver: Driver) -> dict[str, str]:
     environment["LD_PRELOAD"] = ":".join(filter(None, [str(LIBRARY), os.environ.get("LD_PRELOAD")]))
     environment["OCL_ICD_VENDORS"] = str(driver.folder / "vendors")
     environment.update(DRIVER_KEYS)
+    if options.rings:
+        environment["EnableDirectSubmission"] = "-1"  # the driver's own choice
     environment["OPENXPU_SIM_CARRIED"] = ",".join(["LD_PRELOAD", "OCL_ICD_VENDORS", *DRIVER_KEYS])
     environment.setdefault("OPENXPU_DEVICE", "gpu")
     folders = [str(driver.libraries / "intel-opencl"), os.environ.get("LD_LIBRARY_PATH")]
@@ -148,6 +150,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--seed", type=int, metavar="N", help="interleave the threads of work-groups in an order given by N"
+    )
+    parser.add_argument(
+        "--rings",
+        action="store_true",
+        help="let the driver submit through rings in memory, as it does on hardware",
     )
     parser.add_argument("--profile", action="store_true", help="count what each kernel does")
     parser.add_argument(

@@ -66,6 +66,8 @@ struct command {
 int command_walk(const struct sim_walk *walk);
 /* A walk begins or ends. Batches that wait for a semaphore are not hung while there is one. */
 void command_working(bool begins);
+/* The program begins or ends to wait for the device. */
+void command_awaited(bool begins);
 
 /* Tables, terminated by an entry without a name. */
 extern const struct command mi_commands[], state_commands[], walker_commands[], media_commands[],

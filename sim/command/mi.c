@@ -4,11 +4,18 @@
 
 #include "command/command.h"
 
-/* A batch that waits for a semaphore is hung if no walk has run for the time limit: then nobody is left who
- * could signal it but the program itself. */
-static atomic_int running_walks;
+/* Is a batch that waits for a semaphore hung? It is after a time limit in which no walk ran, which could have
+ * signaled it. A ring of direct submission waits for the program whenever it has nothing to do: there, only
+ * the time counts in which the program itself waits for the device. */
+static atomic_int running_walks, waiting_programs;
 
 void command_working(bool begins) { atomic_fetch_add(&running_walks, begins ? 1 : -1); }
+
+void command_awaited(bool begins) { atomic_fetch_add(&waiting_programs, begins ? 1 : -1); }
+
+static bool is_stuck(void) {
+    return !atomic_load(&running_walks) && (!sim_options()->rings || atomic_load(&waiting_programs));
+}
 
 /* ---- batches ---- */
 
@@ -66,7 +73,7 @@ static enum outcome semaphore_wait(struct command_engine *engine, const uint32_t
     uint32_t operation = bits(d[0], 14, 12);
     bool polls_register = d[0] >> 16 & 1;
     if (operation > NOT_EQUAL || d[0] >> 17 & 3) return command_fault(&self, d, length, "unknown form");
-    uint64_t address = qword(d + 2) & ~3ull, since = sim_time_ns();
+    uint64_t address = qword(d + 2) & ~3ull, before = sim_time_ns(), stuck = 0;
     for (unsigned round = 0; !atomic_load(&engine->stopped); round++) {
         uint32_t value = 0;
         if (polls_register)
@@ -74,8 +81,10 @@ static enum outcome semaphore_wait(struct command_engine *engine, const uint32_t
         else if (!command_load(engine, address, &value, 4, self.name))
             return FAULTS;
         if (compare(operation, value, d[1])) return RUNS;
-        if (atomic_load(&running_walks)) since = sim_time_ns();
-        if (sim_time_ns() - since > sim_options()->wait_limit_ns)
+        uint64_t now = sim_time_ns();
+        stuck = is_stuck() ? stuck + now - before : atomic_load(&running_walks) ? 0 : stuck;
+        before = now;
+        if (stuck > sim_options()->wait_limit_ns)
             return command_fault(&self, d, length, "hung: nothing else runs, and the value does not come");
         pause_waiting(round);
     }

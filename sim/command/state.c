@@ -6,9 +6,9 @@ static enum outcome base_addresses(struct command_engine *engine, const uint32_t
     const struct {
         unsigned at;
         uint64_t *base;
-    } fields[] = {{1, &bases->general},           {4, &bases->surface},          {6, &bases->dynamic},
-                  {8, &bases->indirect},          {10, &bases->instruction},
-                  {16, &bases->bindless_surface}, {19, &bases->bindless_sampler}};
+    } fields[] = {{1, &bases->general},          {4, &bases->surface},      {6, &bases->dynamic},
+                  {8, &bases->indirect},         {10, &bases->instruction}, {16, &bases->bindless_surface},
+                  {19, &bases->bindless_sampler}};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         bool modifies = fields[i].at + 1 < length && d[fields[i].at] & 1;
         if (modifies) *fields[i].base = qword(d + fields[i].at) & ~0xfffull;

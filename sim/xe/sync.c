@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "command/command.h"
 #include "xe/xe.h"
 
 #define POLL_NS 1000000 /* how often memory is looked at that others may change without xe_event */
@@ -178,7 +179,9 @@ int xe_wait_user_fence(struct xe_file *file, struct xe_wait_user_fence *wait) {
     bool absolute = wait->flags & XE_WAIT_ABSOLUTE;
     int64_t now = xe_now(), deadline = wait->timeout;
     if (deadline >= 0 && !absolute) deadline = deadline > INT64_MAX - now ? -1 : now + deadline;
+    command_awaited(true);
     bool done = xe_wait(fence_reached_or_queue_lost, &waiting, deadline);
+    command_awaited(false);
     if (!absolute && wait->timeout > 0 && deadline >= 0) {
         int64_t left = deadline - xe_now();
         wait->timeout = left > 0 ? left : 0;

@@ -28,10 +28,11 @@ def add(count: int = 100, source: bytes = SOURCE) -> tuple[str, int]:
         checked(status.value)
         return c_void_p(handle)
 
-    platform, device, name = c_void_p(), c_void_p(), ctypes.create_string_buffer(256)
+    platform, device = c_void_p(), c_void_p()
+    device_name = ctypes.create_string_buffer(256)
     checked(cl.clGetPlatformIDs(1, byref(platform), None))
     checked(cl.clGetDeviceIDs(platform, c_ulong(GPU), 1, byref(device), None))
-    checked(cl.clGetDeviceInfo(device, 0x102B, c_size_t(256), name, None))
+    checked(cl.clGetDeviceInfo(device, 0x102B, c_size_t(256), device_name, None))
     context = made(cl.clCreateContext(None, 1, byref(device), None, None, byref(status)))
     queue = made(cl.clCreateCommandQueueWithProperties(context, device, None, byref(status)))
     text = c_char_p(source)
@@ -47,7 +48,7 @@ def add(count: int = 100, source: bytes = SOURCE) -> tuple[str, int]:
     checked(
         cl.clEnqueueReadBuffer(queue, buffer, 1, c_size_t(0), c_size_t(4 * count), numbers, 0, None, None)
     )
-    return name.value.decode(), sum(numbers)
+    return device_name.value.decode(), sum(numbers)
 
 
 if __name__ == "__main__":
