@@ -84,6 +84,10 @@ static enum outcome semaphore_wait(struct command_engine *engine, const uint32_t
         uint64_t now = sim_time_ns();
         stuck = is_stuck() ? stuck + now - before : atomic_load(&running_walks) ? 0 : stuck;
         before = now;
+        if (sim_fault_count() && stuck > sim_options()->wait_limit_ns / 10) {
+            sim_log_line("a batch is given up that waits for a semaphore: see the fault before");
+            return FAULTS;
+        }
         if (stuck > sim_options()->wait_limit_ns)
             return command_fault(&self, d, length, "hung: nothing else runs, and the value does not come");
         pause_waiting(round);
