@@ -79,8 +79,7 @@ static inline uint32_t bits(uint32_t dword, int high, int low) {
 }
 
 /* A fault that quotes the command. */
-enum outcome command_fault(const struct command *command, const uint32_t *d, unsigned length,
-                           const char *what);
+enum outcome command_fault(const char *command, const uint32_t *d, unsigned length, const char *what);
 /* Copies to and from memory; a fault that says what was accessed for what if it is not bound. */
 bool command_load(struct command_engine *engine, uint64_t address, void *to, size_t size, const char *what);
 bool command_store(struct command_engine *engine, uint64_t address, const void *from, size_t size,

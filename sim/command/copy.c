@@ -43,16 +43,15 @@ static struct rectangle extent(const uint32_t *d) {
 }
 
 static enum outcome mem_copy(struct command_engine *engine, const uint32_t *d, unsigned length) {
-    static const struct command self = {.name = "MEM_COPY"};
     struct rectangle size = extent(d);
-    if (bits(d[0], 18, 17) > 1) return command_fault(&self, d, length, "unknown form");
+    if (bits(d[0], 18, 17) > 1) return command_fault("MEM_COPY", d, length, "unknown form");
     if (d[0] >> 19 & 1) size.width *= 256; /* counts pages of 256 bytes */
     return copy_rows(engine, qword(d + 7), bits(d[4], 17, 0) + 1, qword(d + 5), bits(d[3], 17, 0) + 1, size);
 }
 
 static enum outcome mem_set(struct command_engine *engine, const uint32_t *d, unsigned length) {
-    static const struct command self = {.name = "MEM_SET"};
-    if (bits(d[0], 18, 17) > 1 || bits(d[0], 20, 19)) return command_fault(&self, d, length, "unknown form");
+    if (bits(d[0], 18, 17) > 1 || bits(d[0], 20, 19))
+        return command_fault("MEM_SET", d, length, "unknown form");
     uint8_t value = (uint8_t)(d[6] >> 24);
     return fill_rows(engine, qword(d + 4), bits(d[3], 17, 0) + 1, extent(d), &value, 1);
 }
@@ -71,19 +70,18 @@ static struct rectangle pixels_extent(const uint32_t *corners, uint32_t bytes) {
 }
 
 static enum outcome block_copy(struct command_engine *engine, const uint32_t *d, unsigned length) {
-    static const struct command self = {.name = "XY_BLOCK_COPY_BLT"};
     uint32_t bytes = pixel_bytes[bits(d[0], 21, 19)];
     if (!bytes || d[1] >> 30 || d[8] >> 30)
-        return command_fault(&self, d, length, "only linear surfaces are known");
+        return command_fault("XY_BLOCK_COPY_BLT", d, length, "only linear surfaces are known");
     uint64_t to_pitch = bits(d[1], 17, 0) + 1, from_pitch = bits(d[8], 17, 0) + 1;
     return copy_rows(engine, pixels(d + 2, qword(d + 4), to_pitch, bytes), to_pitch,
                      pixels(d + 7, qword(d + 9), from_pitch, bytes), from_pitch, pixels_extent(d + 2, bytes));
 }
 
 static enum outcome color_fill(struct command_engine *engine, const uint32_t *d, unsigned length) {
-    static const struct command self = {.name = "XY_FAST_COLOR_BLT"};
     uint32_t bytes = pixel_bytes[bits(d[0], 21, 19)];
-    if (!bytes || d[1] >> 30) return command_fault(&self, d, length, "only linear surfaces are known");
+    if (!bytes || d[1] >> 30)
+        return command_fault("XY_FAST_COLOR_BLT", d, length, "only linear surfaces are known");
     uint64_t pitch = bits(d[1], 17, 0) + 1;
     return fill_rows(engine, pixels(d + 2, qword(d + 4), pitch, bytes), pitch, pixels_extent(d + 2, bytes),
                      d + 7, bytes);

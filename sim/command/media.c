@@ -19,7 +19,7 @@ static enum outcome load_descriptors(struct command_engine *engine, const uint32
     return RUNS;
 }
 
-static const struct command self = {.name = "GPGPU_WALKER"};
+static const char walker_name[] = "GPGPU_WALKER";
 
 static void read_grid(struct command_engine *engine, const uint32_t *d, struct sim_walk *walk) {
     static const int dimensions[3] = {7, 10, 12}, starts[3] = {5, 8, 11};
@@ -53,7 +53,7 @@ static void read_descriptor(struct command_engine *engine, const uint32_t *d, st
 
 static enum outcome walk(struct command_engine *engine, const uint32_t *d, unsigned length) {
     if (engine->copies || d[0] >> 8 & 1)
-        return command_fault(&self, d, length, "not on a copy engine, or predicated");
+        return command_fault(walker_name, d, length, "not on a copy engine, or predicated");
     struct sim_walk w = {.vm = engine->vm,
                          .product = engine->product,
                          .bases = engine->bases,
@@ -63,7 +63,7 @@ static enum outcome walk(struct command_engine *engine, const uint32_t *d, unsig
     uint64_t at = engine->descriptors + sizeof descriptor * bits(d[1], 5, 0);
     if (!command_load(engine, at, descriptor, sizeof descriptor, "an interface descriptor")) return FAULTS;
     if (bits(descriptor[6], 20, 16) > 7)
-        return command_fault(&self, descriptor, DESCRIPTOR_DWORDS, "local memory's size");
+        return command_fault(walker_name, descriptor, DESCRIPTOR_DWORDS, "local memory's size");
     read_grid(engine, d, &w);
     read_descriptor(engine, descriptor, &w);
     return command_walk(&w) ? FAULTS : RUNS;

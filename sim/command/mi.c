@@ -26,22 +26,21 @@ static enum outcome end_of_batch(struct command_engine *engine, const uint32_t *
     return RUNS;
 }
 
-static const struct command start_command = {.name = "MI_BATCH_BUFFER_START"};
+static const char start_name[] = "MI_BATCH_BUFFER_START";
 
 static enum outcome start_of_batch(struct command_engine *engine, const uint32_t *d, unsigned length) {
     bool returns = d[0] >> 22 & 1, predicated = d[0] >> 15 & 1;
-    if (predicated) return command_fault(&start_command, d, length, "predication is not implemented");
+    if (predicated) return command_fault(start_name, d, length, "predication is not implemented");
     if (returns && engine->depth == NESTING_MAX)
-        return command_fault(&start_command, d, length, "nested too deep");
+        return command_fault(start_name, d, length, "nested too deep");
     if (returns) engine->returns[engine->depth++] = engine->next;
     engine->next = qword(d + 1) & ~3ull;
     return RUNS;
 }
 
 static enum outcome set_predicate(struct command_engine *engine, const uint32_t *d, unsigned length) {
-    static const struct command self = {.name = "MI_SET_PREDICATE"};
     (void)engine;
-    return d[0] & 15 ? command_fault(&self, d, length, "predication is not implemented") : RUNS;
+    return d[0] & 15 ? command_fault("MI_SET_PREDICATE", d, length, "predication is not implemented") : RUNS;
 }
 
 /* ---- semaphores ---- */
@@ -69,16 +68,16 @@ static void pause_waiting(unsigned round) {
 }
 
 static enum outcome semaphore_wait(struct command_engine *engine, const uint32_t *d, unsigned length) {
-    static const struct command self = {.name = "MI_SEMAPHORE_WAIT"};
     uint32_t operation = bits(d[0], 14, 12);
     bool polls_register = d[0] >> 16 & 1;
-    if (operation > NOT_EQUAL || d[0] >> 17 & 3) return command_fault(&self, d, length, "unknown form");
+    if (operation > NOT_EQUAL || d[0] >> 17 & 3)
+        return command_fault("MI_SEMAPHORE_WAIT", d, length, "unknown form");
     uint64_t address = qword(d + 2) & ~3ull, before = sim_time_ns(), stuck = 0;
     for (unsigned round = 0; !atomic_load(&engine->stopped); round++) {
         uint32_t value = 0;
         if (polls_register)
             value = register_read(engine, (uint32_t)address);
-        else if (!command_load(engine, address, &value, 4, self.name))
+        else if (!command_load(engine, address, &value, 4, "MI_SEMAPHORE_WAIT"))
             return FAULTS;
         if (compare(operation, value, d[1])) return RUNS;
         uint64_t now = sim_time_ns();
@@ -89,7 +88,7 @@ static enum outcome semaphore_wait(struct command_engine *engine, const uint32_t
             return FAULTS;
         }
         if (stuck > sim_options()->wait_limit_ns)
-            return command_fault(&self, d, length, "hung: nothing else runs, and the value does not come");
+            return command_fault("MI_SEMAPHORE_WAIT", d, length, "hung: nothing else runs");
         pause_waiting(round);
     }
     return ENDS;
@@ -199,27 +198,26 @@ static bool alu_step(struct command_engine *engine, struct alu *alu, uint32_t dw
 }
 
 static enum outcome math(struct command_engine *engine, const uint32_t *d, unsigned length) {
-    static const struct command self = {.name = "MI_MATH"};
     struct alu alu = {0};
     for (unsigned i = 1; i < length; i++)
-        if (!alu_step(engine, &alu, d[i])) return command_fault(&self, d, length, "unknown operation");
+        if (!alu_step(engine, &alu, d[i])) return command_fault("MI_MATH", d, length, "unknown operation");
     return RUNS;
 }
 
 /* Atomically changes 4 or 8 bytes of memory; the value before is not returned. */
 static enum outcome atomic(struct command_engine *engine, const uint32_t *d, unsigned length) {
-    static const struct command self = {.name = "MI_ATOMIC"};
     uint64_t address = qword(d + 1) & ~3ull;
     uint32_t operation = bits(d[0], 15, 8), size = bits(d[0], 20, 19);
     bool wide = operation & 0x20, is_inline = d[0] >> 18 & 1;
     uint64_t data = 0, compared = 0;
-    if (size > 1 || d[0] >> 16 & 1) return command_fault(&self, d, length, "unknown form");
+    if (size > 1 || d[0] >> 16 & 1) return command_fault("MI_ATOMIC", d, length, "unknown form");
     if (is_inline && length > 6) {
         data = d[3] | (uint64_t)d[5] << 32;
         compared = d[4] | (uint64_t)d[6] << 32;
     }
     uint8_t *host = sim_vm_host(engine->vm, address);
-    if (!host || address % (wide ? 8 : 4)) return command_fault(&self, d, length, "nothing is bound there");
+    if (!host || address % (wide ? 8 : 4))
+        return command_fault("MI_ATOMIC", d, length, "nothing is bound there");
     _Atomic uint64_t *const at64 = (void *)host;
     _Atomic uint32_t *const at32 = (void *)host;
     switch (operation & 0x1f) {
@@ -236,7 +234,7 @@ static enum outcome atomic(struct command_engine *engine, const uint32_t *d, uns
             atomic_compare_exchange_strong(at32, &compared32, (uint32_t)data);
         }
         return RUNS;
-    default: return command_fault(&self, d, length, "unknown operation");
+    default: return command_fault("MI_ATOMIC", d, length, "unknown operation");
     }
 }
 

@@ -39,11 +39,10 @@ static void print_dwords(char *to, size_t room, const uint32_t *d, unsigned leng
         used += (size_t)snprintf(to + used, room - used, " %08x", d[i]);
 }
 
-enum outcome command_fault(const struct command *command, const uint32_t *d, unsigned length,
-                           const char *what) {
+enum outcome command_fault(const char *command, const uint32_t *d, unsigned length, const char *what) {
     char dwords[512];
     print_dwords(dwords, sizeof dwords, d, length);
-    sim_fault("command streamer: %s: %s:%s", command->name, what, dwords);
+    sim_fault("command streamer: %s: %s:%s", command, what, dwords);
     return FAULTS;
 }
 
@@ -153,11 +152,10 @@ static enum outcome step(struct command_engine *engine) {
     const struct command *command = find(d[0]);
     if (!command) {
         sim_vm_read(engine->vm, at, d, 16 * 4);
-        static const struct command unknown = {.name = "unknown command"};
-        return command_fault(&unknown, d, 16, "not implemented");
+        return command_fault("unknown command", d, 16, "not implemented");
     }
     unsigned length = length_of(command, d[0]);
-    if (length > LENGTH_MAX) return command_fault(command, d, 1, "too long");
+    if (length > LENGTH_MAX) return command_fault(command->name, d, 1, "too long");
     if (!command_load(engine, at + 4, d + 1, 4 * (length - 1), "a batch")) return FAULTS;
     if (sim_options()->log >= SIM_LOG_COMMANDS) {
         char dwords[512];

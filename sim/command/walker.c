@@ -9,7 +9,7 @@
 
 enum { POST_WALKER_TIMESTAMPS = 3 };
 
-static const struct command self = {.name = "COMPUTE_WALKER"};
+static const char walker_name[] = "COMPUTE_WALKER";
 
 /* Local memory's size in KiB by its code in the interface descriptor. */
 static const uint16_t local_kib[] = {0, 1, 2, 4, 8, 16, 32, 64, 24, 48, 96, 128, 192, 256, 384};
@@ -54,9 +54,8 @@ static bool read_descriptor(struct command_engine *engine, const uint32_t *d, st
 
 int command_walk(const struct sim_walk *w) {
     SIM_LOG(SIM_LOG_SUBMISSIONS,
-            "walker: kernel %#lx, simd %d, groups %u %u %u, local size %u %u %u, %d threads, %u bytes of "
-            "local memory, "
-            "%d barriers, %d registers",
+            "walker: kernel %#lx, simd %d, groups %u %u %u, local size %u %u %u, %d threads, "
+            "%u bytes of local memory, %d barriers, %d registers",
             w->kernel, w->simd, w->groups[0], w->groups[1], w->groups[2], w->local_size[0], w->local_size[1],
             w->local_size[2], w->threads, w->local_bytes, w->barriers, w->registers);
     command_working(true);
@@ -69,10 +68,10 @@ int command_walk(const struct sim_walk *w) {
 static bool write_times(struct command_engine *engine, uint64_t address, uint64_t begin, bool wide) {
     uint64_t end = sim_timestamp();
     if (end <= begin) end = begin + 1; /* no kernel takes no time */
-    const uint64_t times[4] = {begin, begin, end,
-                               end}; /* context begin, global begin, context end, global end */
+    /* Of the context and of the device: when it began, when it ended. */
+    const uint64_t times[4] = {begin, begin, end, end};
     const uint32_t narrow[4] = {(uint32_t)begin, (uint32_t)begin, (uint32_t)end, (uint32_t)end};
-    return command_store(engine, address, wide ? (const void *)times : narrow, wide ? 32 : 16, self.name);
+    return command_store(engine, address, wide ? (const void *)times : narrow, wide ? 32 : 16, walker_name);
 }
 
 static enum outcome walk(struct command_engine *engine, const uint32_t *d, unsigned length) {
@@ -80,15 +79,15 @@ static enum outcome walk(struct command_engine *engine, const uint32_t *d, unsig
                          .product = engine->product,
                          .bases = engine->bases,
                          .scratch_surface = engine->scratch_surface};
-    if (engine->copies) return command_fault(&self, d, length, "not on a copy engine");
+    if (engine->copies) return command_fault(walker_name, d, length, "not on a copy engine");
     if (length != LENGTH_XE_HPG && length != LENGTH_XE2)
-        return command_fault(&self, d, length, "unknown length");
+        return command_fault(walker_name, d, length, "unknown length");
     if (d[0] >> 8 & 3)
-        return command_fault(&self, d, length, "predication and partitions are not implemented");
+        return command_fault(walker_name, d, length, "predication and partitions are not implemented");
     const uint32_t *descriptor = d + (length == LENGTH_XE2 ? 19 : 18), *post = descriptor + 8;
     read_grid(engine, d, &w);
     if (!read_descriptor(engine, descriptor, &w))
-        return command_fault(&self, d, length, "unknown descriptor");
+        return command_fault(walker_name, d, length, "unknown descriptor");
     w.inline_bytes = 32;
     memcpy(w.inline_data, post + 5, 32);
 
