@@ -3,7 +3,8 @@
  * Bounds: an access of global memory lies in one bound range. Local memory's size is always checked
  * (memory.c).
  *
- * Uninitialized: local memory is read only where something was written to it in the same group.
+ * Uninitialized: what is read of local memory where the group has written nothing decides no branch and no address,
+ * and is not stored to global memory; it may be copied and computed with (taint.c).
  *
  * Races: of two accesses to the same byte, at least one a write and none an atomic, by different hardware
  * threads, one must be ordered before the other:
@@ -16,6 +17,9 @@
 #include "check/check.h"
 
 #include <stdlib.h>
+
+#include "check/taint.h"
+#include "eu/unit.h"
 
 enum { CELL_BYTES = 4, CELLS = SIM_PAGE / CELL_BYTES, BUCKETS = 1 << 14, READERS = 2 };
 
@@ -55,6 +59,8 @@ struct check_walk {
     uint64_t group_count;
     int thread_count;
     struct cell *local;
+    struct taint *taints;    /* of the group's threads */
+    uint32_t tainted_stores; /* lanes of the current message */
     uint8_t *reported; /* of each instruction: enum sim_check */
     struct page *buckets[BUCKETS];
     uint64_t allocation_start, allocation_end; /* the last range that an access was found in */
@@ -110,6 +116,9 @@ static bool is_ordered(const struct check_walk *c, const struct event *before, c
         return (int)thread == t->id || before->interval < t->interval ||
                released(&c->threads[thread], before->time, c->threads[t->id].acquired);
     }
+    /* private memory, found by the slot where a thread runs */
+    const uint32_t slots = (uint32_t)t->group->worker->slot_groups, count = (uint32_t)c->thread_count;
+    if ((before->group % slots) * count + before->thread - 1 == (uint32_t)t->slot) return true;
     return released(&c->groups[before->group], before->time, c->groups[c->group].acquired);
 }
 
@@ -179,17 +188,48 @@ static void record(struct cell *cell, const struct access *a, const struct event
     cell->read |= bytes;
 }
 
-static void check_cell(struct check_walk *c, const struct access *a, uint64_t address, const uint8_t *from,
-                       uint32_t size) {
+/* `offset`: of the cell's first byte in the access. */
+static void taint_load(struct check_walk *c, const struct access *a, uint32_t offset, uint32_t size) {
+    struct taint *x = &c->taints[a->thread->id];
+    const struct message *m = a->message;
+    if (!m || a->in->destination.kind != OPERAND_REGISTER) return;
+    const int place = m->transposed ? 0 : a->element * block_bytes(a->thread, a->in, m) + a->lane * m->register_bytes;
+    memset(x->bytes + a->in->destination.lane[0] + place + (int)offset + m->shift / 8, 0xff, size);
+    x->any = true;
+}
+
+static void check_initialized(struct check_walk *c, const struct access *a, struct cell *cell, uint32_t offset, uint32_t size, uint8_t bytes) {
+    if (a->store && !a->atomic) {
+        if (c->tainted_stores >> a->lane & 1) cell->initialized &= (uint8_t)~bytes;
+        else cell->initialized |= bytes;
+    } else if (bytes & ~cell->initialized) {
+        if (a->atomic) REPORT(c, a, SIM_CHECK_UNINITIALIZED, "atomic of local memory that was not written, lane %d", a->lane);
+        else taint_load(c, a, offset, size);
+    }
+    if (a->atomic) cell->initialized |= bytes;
+}
+
+void check_instruction(struct thread *t, const struct instruction *in, uint32_t mask) {
+    static const char *const uses[] = {"", "an address depends", "what is stored depends", "a branch depends"};
+    struct check_walk *c = t->group->worker->check;
+    uint32_t lanes;
+    if (!(c->checks & SIM_CHECK_UNINITIALIZED)) return;
+    const enum taint_use use = taint_follow(&c->taints[t->id], t, in, mask, &lanes);
+    const struct message *m = &in->message;
+    const bool is_private = m->local || m->model == MODEL_SURFACE || m->model == MODEL_BINDLESS; /* spills */
+    const bool kept = use == TAINT_DATA && is_private && !m->atomic;
+    c->tainted_stores = kept ? lanes : 0;
+    if (use == TAINT_UNUSED || kept) return;
+    const struct access a = {.thread = t, .in = in};
+    REPORT(c, &a, SIM_CHECK_UNINITIALIZED, "%s on local memory that was not written, lane %d", uses[use], __builtin_ctz(lanes));
+}
+
+static void check_cell(struct check_walk *c, const struct access *a, uint64_t address, const uint8_t *from, uint32_t offset, uint32_t size) {
     struct cell *cell = cell_at(c, a->local, address);
     const uint8_t bytes = (uint8_t)(((1u << size) - 1) << (address % CELL_BYTES));
     const struct event now = {(uint32_t)a->thread->id + 1, c->group, a->thread->interval, c->time,
                               (uint32_t)(a->in - c->program->code)};
-    if (a->local && (c->checks & SIM_CHECK_UNINITIALIZED) && (!a->store || a->atomic) &&
-        (bytes & ~cell->initialized))
-        REPORT(c, a, SIM_CHECK_UNINITIALIZED, "local memory at %#llx, lane %d, is read but was not written",
-               (unsigned long long)address, a->lane);
-    if (a->store || a->atomic) cell->initialized |= bytes;
+    if (a->local && (c->checks & SIM_CHECK_UNINITIALIZED)) check_initialized(c, a, cell, offset, size, bytes);
     if (!(c->checks & SIM_CHECK_RACES) || a->atomic) return;
     if ((cell->written & bytes) && !is_ordered(c, &cell->writer, a->thread) &&
         (!a->store || changes(a, address, from, size)))
@@ -225,11 +265,11 @@ bool check_access(const struct access *a, uint64_t address, const void *from, ui
         if ((c->checks & SIM_CHECK_MEMORY) && !check_bounds(c, a, address, size)) return false;
     }
     if (a->atomic) synchronize(c, a);
-    if (!a->local && !(c->checks & SIM_CHECK_RACES)) return true;
+    if (!a->local && (a->scratch || !(c->checks & SIM_CHECK_RACES))) return true;
     for (uint32_t at = 0; at < size;) {
         uint32_t n = CELL_BYTES - (uint32_t)((address + at) % CELL_BYTES);
         if (n > size - at) n = size - at;
-        check_cell(c, a, address + at, from ? (const uint8_t *)from + at : NULL, n);
+        check_cell(c, a, address + at, from ? (const uint8_t *)from + at : NULL, at, n);
         at += n;
     }
     return true;
@@ -251,7 +291,8 @@ struct check_walk *check_walk_start(const struct sim_walk *w, const struct progr
     c->threads = calloc((size_t)c->thread_count, sizeof *c->threads);
     c->local = calloc(w->local_bytes / CELL_BYTES + 1, sizeof *c->local);
     c->reported = calloc(program->count, 1);
-    if (!c->groups || !c->threads || !c->local || !c->reported) abort();
+    c->taints = calloc((size_t)c->thread_count, sizeof *c->taints);
+    if (!c->groups || !c->threads || !c->local || !c->taints || !c->reported) abort();
     return c;
 }
 
@@ -267,6 +308,7 @@ void check_walk_end(struct check_walk *c) {
     free(c->threads);
     free(c->local);
     free(c->reported);
+    free(c->taints);
     free(c);
 }
 
@@ -275,6 +317,7 @@ void check_group_start(struct group *g, uint64_t index) {
     c->group = (uint32_t)index;
     memset(c->local, 0, (g->local_bytes / CELL_BYTES + 1) * sizeof *c->local);
     for (int i = 0; i < c->thread_count; i++) {
+        if (c->taints[i].any) memset(&c->taints[i], 0, sizeof c->taints[i]);
         c->threads[i].count = 0;
         c->threads[i].fence[0] = c->threads[i].fence[1] = c->threads[i].acquired = 0;
     }

@@ -12,6 +12,8 @@ void check_walk_end(struct check_walk *check);
 /* `index`: number of the group in the walk. */
 void check_group_start(struct group *group, uint64_t index);
 
+/* Every instruction, before it is executed. */
+void check_instruction(struct thread *t, const struct instruction *in, uint32_t mask);
 /* Every access, before it happens; `from`: what is written, if it is known. False after a fault that ends the
  * thread. */
 bool check_access(const struct access *a, uint64_t address, const void *from, uint32_t size);

@@ -9,7 +9,7 @@
 #include "eu/thread.h"
 #include "profile.h"
 
-enum { TURN = 1 << 16, SHORT_TURN = 64, MAX_WORKERS = 64, POISON = 0xa5 };
+enum { TURN = 1 << 16, SHORT_TURN = 64, MAX_WORKERS = 64, SLOTS = 256, POISON = 0xa5 };
 
 struct job {
     const struct sim_walk *walk;
@@ -46,7 +46,7 @@ static void start_group(struct group *g, const struct job *job, uint64_t index) 
         t->group = g;
         t->program = job->program;
         t->id = i;
-        t->slot = g->worker->index * g->count + i;
+        t->slot = (g->worker->index + (int)(index % (uint64_t)g->worker->slot_groups)) * g->count + i;
         thread_start(t, i == g->count - 1 ? w->execution_mask & full : full);
     }
     if (g->worker->check) check_group_start(g, index);
@@ -168,10 +168,12 @@ int sim_eu_run(const struct sim_walk *walk) {
     const int count = worker_count(&job);
     struct worker_job *workers = calloc((size_t)count, sizeof *workers);
     if (!workers) abort();
+    /* if checks know that private memory is used again by other groups only much later, they tell it from shared memory */
+    const int slots = walk->threads > 0 && walk->threads < SLOTS ? SLOTS / walk->threads : 1;
     struct check_walk *check = sim_options()->checks ? check_walk_start(walk, program, job.groups) : NULL;
     for (int i = 0; i < count; i++) {
         workers[i].job = &job;
-        workers[i].worker = (struct worker){.vm = walk->vm, .walk = walk, .check = check, .index = i};
+        workers[i].worker = (struct worker){.vm = walk->vm, .walk = walk, .check = check, .index = i, .slot_groups = check ? slots : 1};
         if (sim_options()->profile) workers[i].worker.counts = profile_counts_new(program->count);
     }
     const uint64_t start = sim_time_ns();

@@ -272,6 +272,7 @@ struct worker {
     uint64_t instructions;
     uint64_t random;
     int index;
+    int slot_groups; /* so many groups in a row run in different slots */
 };
 
 static inline int register_bytes(const struct thread *t) { return t->program->register_bytes; }

@@ -14,7 +14,7 @@ static bool scratch_block(struct thread *t, const struct instruction *in, const 
     if (!memory_surface(t, in, MODEL_SURFACE, (header & ~1023u) >> 4, &base, &size)) return false;
     const uint64_t address = base + (m->descriptor & 4095) * 32;
     const uint32_t bytes = 32u << (m->descriptor >> 12 & 3);
-    const struct access a = {.thread = t, .in = in, .store = m->store};
+    const struct access a = {.thread = t, .in = in, .store = m->store, .scratch = true};
     if (!m->store) return memory_read(&a, address, t->registers + in->destination.lane[0], bytes);
     for (uint32_t i = 0; i < bytes / 4; i++) { /* lanes of the mask write their dwords */
         if (!in->no_mask && !(mask >> (i % in->lanes) & 1)) continue;

@@ -22,6 +22,9 @@ enum {
 
 static uint8_t *payload(struct thread *t, const struct operand *o) { return t->registers + o->lane[0]; }
 
+/* Buffers are addressed flat, or in the binding table. */
+static bool is_scratch(const struct message *m) { return m->model == MODEL_SURFACE || m->model == MODEL_BINDLESS; }
+
 /* ---- addresses ---- */
 
 void lsc_addresses(const struct thread *t, const struct instruction *in, const struct message *m,
@@ -74,7 +77,7 @@ static bool transposed(struct thread *t, const struct instruction *in, const str
     lsc_addresses(t, in, m, base, address);
     count_addresses(t, m, address, mask);
     const uint32_t size = (uint32_t)m->elements * m->element_bytes;
-    const struct access a = {.thread = t, .in = in, .local = m->local, .store = m->store};
+    const struct access a = {.thread = t, .in = in, .message = m, .local = m->local, .scratch = is_scratch(m), .store = m->store};
     if (m->store) return memory_write(&a, address[0], payload(t, &in->source[1]), size);
     if (in->destination.kind == OPERAND_NULL) return true; /* prefetch */
     return memory_read(&a, address[0], payload(t, &in->destination), size);
@@ -116,7 +119,7 @@ static bool load_element(const struct access *a, const struct message *m, uint64
 static bool load(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
     uint64_t base, address[MAX_LANES];
     uint8_t *host;
-    struct access a = {.thread = t, .in = in, .local = m->local};
+    struct access a = {.thread = t, .in = in, .message = m, .local = m->local, .scratch = is_scratch(m)};
     if (in->destination.kind == OPERAND_NULL) return true; /* prefetch */
     if (!surface(t, in, m, &base)) return false;
     lsc_addresses(t, in, m, base, address);
@@ -131,9 +134,9 @@ static bool load(struct thread *t, const struct instruction *in, const struct me
     for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
         const int i = __builtin_ctz(lanes);
         a.lane = i;
-        for (int e = 0; e < m->elements && ok; e++)
-            ok = load_element(&a, m, address[i] + (uint64_t)(e * m->element_bytes),
-                              to + e * block + i * m->register_bytes);
+        for (a.element = 0; a.element < m->elements && ok; a.element++)
+            ok = load_element(&a, m, address[i] + (uint64_t)(a.element * m->element_bytes),
+                              to + a.element * block + i * m->register_bytes);
     }
     return ok;
 }
@@ -160,7 +163,7 @@ static bool store_element(const struct access *a, const struct message *m, uint6
 static bool store(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
     uint64_t base, address[MAX_LANES];
     uint8_t *host;
-    struct access a = {.thread = t, .in = in, .local = m->local, .store = true};
+    struct access a = {.thread = t, .in = in, .message = m, .local = m->local, .scratch = is_scratch(m), .store = true};
     if (!surface(t, in, m, &base)) return false;
     lsc_addresses(t, in, m, base, address);
     count_addresses(t, m, address, mask);
@@ -174,9 +177,9 @@ static bool store(struct thread *t, const struct instruction *in, const struct m
     for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
         const int i = __builtin_ctz(lanes);
         a.lane = i;
-        for (int e = 0; e < m->elements && ok; e++)
-            ok = store_element(&a, m, address[i] + (uint64_t)(e * m->element_bytes),
-                               from + e * block + i * m->register_bytes);
+        for (a.element = 0; a.element < m->elements && ok; a.element++)
+            ok = store_element(&a, m, address[i] + (uint64_t)(a.element * m->element_bytes),
+                               from + a.element * block + i * m->register_bytes);
     }
     return ok;
 }

@@ -7,8 +7,10 @@
 struct access {
     struct thread *thread;
     const struct instruction *in;
-    int lane;
+    const struct message *message; /* of LSC messages, else NULL */
+    int lane, element;
     bool local, store, atomic;
+    bool scratch; /* the thread's own memory */
 };
 
 /* Global memory's host address, valid to the end of the page, or NULL. */

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "check/check.h"
 #include "eu/alu.h"
 #include "profile.h"
 
@@ -118,6 +119,7 @@ void thread_run(struct thread *t, uint64_t budget) {
             thread_fault(t, in, "%s", in->problem);
             break;
         }
+        if (w->check) check_instruction(t, in, mask);
         in->execute(t, in, mask);
         if (traced) trace_result(t, in);
     }
