@@ -164,6 +164,7 @@ COMMANDS = [
     "info",
     "info --tuning",
     "doctor",
+    "simulate --help",
     "warm --help",
     "tune --help",
     f"compile {EXAMPLES.parent / 'c' / 'saxpy.ttir'} -o kernel.cl",
