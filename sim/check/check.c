@@ -3,8 +3,8 @@
  * Bounds: an access of global memory lies in one bound range. Local memory's size is always checked
  * (memory.c).
  *
- * Uninitialized: what is read of local memory where the group has written nothing decides no branch and no address,
- * and is not stored to global memory; it may be copied and computed with (taint.c).
+ * Uninitialized: what is read of local memory where the group has written nothing decides no branch and no
+ * address, and is not stored to global memory; it may be copied and computed with (taint.c).
  *
  * Races: of two accesses to the same byte, at least one a write and none an atomic, by different hardware
  * threads, one must be ordered before the other:
@@ -61,7 +61,7 @@ struct check_walk {
     struct cell *local;
     struct taint *taints;    /* of the group's threads */
     uint32_t tainted_stores; /* lanes of the current message */
-    uint8_t *reported; /* of each instruction: enum sim_check */
+    uint8_t *reported;       /* of each instruction: enum sim_check */
     struct page *buckets[BUCKETS];
     uint64_t allocation_start, allocation_end; /* the last range that an access was found in */
 };
@@ -193,24 +193,32 @@ static void taint_load(struct check_walk *c, const struct access *a, uint32_t of
     struct taint *x = &c->taints[a->thread->id];
     const struct message *m = a->message;
     if (!m || a->in->destination.kind != OPERAND_REGISTER) return;
-    const int place = m->transposed ? 0 : a->element * block_bytes(a->thread, a->in, m) + a->lane * m->register_bytes;
+    const int place =
+        m->transposed ? 0 : a->element * block_bytes(a->thread, a->in, m) + a->lane * m->register_bytes;
     memset(x->bytes + a->in->destination.lane[0] + place + (int)offset + m->shift / 8, 0xff, size);
     x->any = true;
 }
 
-static void check_initialized(struct check_walk *c, const struct access *a, struct cell *cell, uint32_t offset, uint32_t size, uint8_t bytes) {
+static void check_initialized(struct check_walk *c, const struct access *a, struct cell *cell,
+                              uint32_t offset, uint32_t size, uint8_t bytes) {
     if (a->store && !a->atomic) {
-        if (c->tainted_stores >> a->lane & 1) cell->initialized &= (uint8_t)~bytes;
-        else cell->initialized |= bytes;
+        if (c->tainted_stores >> a->lane & 1)
+            cell->initialized &= (uint8_t)~bytes;
+        else
+            cell->initialized |= bytes;
     } else if (bytes & ~cell->initialized) {
-        if (a->atomic) REPORT(c, a, SIM_CHECK_UNINITIALIZED, "atomic of local memory that was not written, lane %d", a->lane);
-        else taint_load(c, a, offset, size);
+        if (a->atomic)
+            REPORT(c, a, SIM_CHECK_UNINITIALIZED, "atomic of local memory that was not written, lane %d",
+                   a->lane);
+        else
+            taint_load(c, a, offset, size);
     }
     if (a->atomic) cell->initialized |= bytes;
 }
 
 void check_instruction(struct thread *t, const struct instruction *in, uint32_t mask) {
-    static const char *const uses[] = {"", "an address depends", "what is stored depends", "a branch depends"};
+    static const char *const uses[] = {"", "an address depends", "what is stored depends",
+                                       "a branch depends"};
     struct check_walk *c = t->group->worker->check;
     uint32_t lanes;
     if (!(c->checks & SIM_CHECK_UNINITIALIZED)) return;
@@ -221,10 +229,12 @@ void check_instruction(struct thread *t, const struct instruction *in, uint32_t 
     c->tainted_stores = kept ? lanes : 0;
     if (use == TAINT_UNUSED || kept) return;
     const struct access a = {.thread = t, .in = in};
-    REPORT(c, &a, SIM_CHECK_UNINITIALIZED, "%s on local memory that was not written, lane %d", uses[use], __builtin_ctz(lanes));
+    REPORT(c, &a, SIM_CHECK_UNINITIALIZED, "%s on local memory that was not written, lane %d", uses[use],
+           __builtin_ctz(lanes));
 }
 
-static void check_cell(struct check_walk *c, const struct access *a, uint64_t address, const uint8_t *from, uint32_t offset, uint32_t size) {
+static void check_cell(struct check_walk *c, const struct access *a, uint64_t address, const uint8_t *from,
+                       uint32_t offset, uint32_t size) {
     struct cell *cell = cell_at(c, a->local, address);
     const uint8_t bytes = (uint8_t)(((1u << size) - 1) << (address % CELL_BYTES));
     const struct event now = {(uint32_t)a->thread->id + 1, c->group, a->thread->interval, c->time,

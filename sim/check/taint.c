@@ -46,7 +46,8 @@ static void follow_alu(struct taint *x, const struct thread *t, const struct ins
     }
 }
 
-/* An element of the result is tainted by its addend, its row of the left factor, its column of the right one. */
+/* An element of the result is tainted by its addend, its row of the left factor, its column of the right one.
+ */
 static void follow_dpas(struct taint *x, const struct instruction *in) {
     const struct operand *d = &in->destination, *c = &in->source[0], *b = &in->source[1], *a = &in->source[2];
     const int n = in->lanes, c_bytes = type_bytes(c->type), d_bytes = type_bytes(d->type);
@@ -54,17 +55,20 @@ static void follow_dpas(struct taint *x, const struct instruction *in) {
     for (int r = 0; r < in->repeat; r++) {
         const bool row = is_tainted(x, a->lane[0] + 4 * r * in->depth, 4 * in->depth);
         for (int i = 0; i < n; i++) {
-            bool v = row || (c->kind == OPERAND_REGISTER && is_tainted(x, c->lane[0] + (r * n + i) * c_bytes, c_bytes));
+            bool v = row || (c->kind == OPERAND_REGISTER &&
+                             is_tainted(x, c->lane[0] + (r * n + i) * c_bytes, c_bytes));
             for (int k = 0; k < in->depth && !v; k++) v = is_tainted(x, b->lane[0] + 4 * (k * n + i), 4);
             result[r][i] = v ? 0xff : 0;
         }
     }
     for (int r = 0; r < in->repeat; r++)
-        for (int i = 0; i < n; i++) memset(x->bytes + d->lane[0] + (r * n + i) * d_bytes, result[r][i], (size_t)d_bytes);
+        for (int i = 0; i < n; i++)
+            memset(x->bytes + d->lane[0] + (r * n + i) * d_bytes, result[r][i], (size_t)d_bytes);
 }
 
 /* Lanes of a payload's element blocks. */
-static uint32_t payload_taint(const struct taint *x, const struct thread *t, const struct instruction *in, int at, int size, int blocks) {
+static uint32_t payload_taint(const struct taint *x, const struct thread *t, const struct instruction *in,
+                              int at, int size, int blocks) {
     const int unit = register_bytes(t), block = (in->lanes * size + unit - 1) / unit * unit;
     uint32_t bits = 0;
     for (int e = 0; e < blocks; e++)
@@ -73,31 +77,38 @@ static uint32_t payload_taint(const struct taint *x, const struct thread *t, con
     return bits;
 }
 
-static enum taint_use follow_send(struct taint *x, const struct thread *t, const struct instruction *in, uint32_t mask, uint32_t *lanes) {
+static enum taint_use follow_send(struct taint *x, const struct thread *t, const struct instruction *in,
+                                  uint32_t mask, uint32_t *lanes) {
     const struct message *m = &in->message;
     const bool lsc = (in->unit == UNIT_UGM || in->unit == UNIT_SLM) && m->element_bytes;
     if (!lsc) { /* blocks and fences: what is loaded is known */
         if (in->destination.kind == OPERAND_REGISTER)
-            memset(x->bytes + in->destination.lane[0], 0, (m->descriptor >> 20 & 31) * (size_t)register_bytes(t));
+            memset(x->bytes + in->destination.lane[0], 0,
+                   (m->descriptor >> 20 & 31) * (size_t)register_bytes(t));
         return TAINT_UNUSED;
     }
     *lanes = payload_taint(x, t, in, in->source[0].lane[0], m->address_bytes, 1) & mask;
     if (*lanes) return TAINT_ADDRESS;
     if (m->store || m->atomic) {
         if (in->source[1].kind == OPERAND_REGISTER)
-            *lanes = (m->transposed ? (uint32_t)is_tainted(x, in->source[1].lane[0], m->elements * m->element_bytes)
-                                    : payload_taint(x, t, in, in->source[1].lane[0], m->register_bytes, m->elements)) & mask;
+            *lanes = (m->transposed
+                          ? (uint32_t)is_tainted(x, in->source[1].lane[0], m->elements * m->element_bytes)
+                          : payload_taint(x, t, in, in->source[1].lane[0], m->register_bytes, m->elements)) &
+                     mask;
         if (*lanes) return TAINT_DATA;
     }
     if (in->destination.kind != OPERAND_REGISTER) return TAINT_UNUSED;
     const int size = m->transposed ? m->elements * m->element_bytes : m->register_bytes;
     for (int e = 0; e < (m->transposed ? 1 : m->elements); e++)
         for (uint32_t rest = mask; rest; rest &= rest - 1)
-            memset(x->bytes + in->destination.lane[0] + e * block_bytes(t, in, m) + __builtin_ctz(rest) * m->register_bytes, 0, (size_t)size);
+            memset(x->bytes + in->destination.lane[0] + e * block_bytes(t, in, m) +
+                       __builtin_ctz(rest) * m->register_bytes,
+                   0, (size_t)size);
     return TAINT_UNUSED;
 }
 
-enum taint_use taint_follow(struct taint *x, const struct thread *t, const struct instruction *in, uint32_t mask, uint32_t *lanes) {
+enum taint_use taint_follow(struct taint *x, const struct thread *t, const struct instruction *in,
+                            uint32_t mask, uint32_t *lanes) {
     *lanes = 0;
     if (!x->any || in->problem) return TAINT_UNUSED;
     switch (opcode_class[in->opcode]) {

@@ -16,16 +16,36 @@ static void load_sources(struct alu *x, union lanes s[3]) {
 
 static void store_result(struct thread *t, const struct instruction *in, uint32_t mask, union lanes *r) {
     union lanes packed;
-    if (in->saturate) operand_saturate(r, in->destination.type, in->domain, in->lanes);
+    if (in->saturate)
+        operand_saturate(r, in->destination.type, in->domain, in->lanes, in->source[0].type == TYPE_UQ);
     if (in->convert) in->convert(&packed, r, t, in->lanes);
     operand_store(t, in, mask, in->convert ? &packed : r);
+}
+
+/* Subnormals become zero, if cr0 says so: of operands and results that are hf. */
+static void flush_half(float *v, int lanes) {
+    for (int i = 0; i < lanes; i++)
+        if (__builtin_fabsf(v[i]) < 0x1p-14f) v[i] = __builtin_copysignf(0, v[i]);
+}
+
+static void compute(struct alu *x, union lanes s[3]) {
+    const struct instruction *in = x->in;
+    const void *const sources[] = {x->a, x->b, x->c};
+    if (!x->thread->flush_half || in->domain != DOMAIN_F32 || in->opcode == OP_MOV) {
+        in->compute(x);
+        return;
+    }
+    for (int i = 0; i < in->sources; i++)
+        if (in->source[i].type == TYPE_HF && sources[i] == &s[i]) flush_half(s[i].f32, in->lanes);
+    in->compute(x);
+    if (in->destination.type == TYPE_HF) flush_half(x->result, in->lanes);
 }
 
 void alu_execute(struct thread *t, const struct instruction *in, uint32_t mask) {
     union lanes s[3], r;
     struct alu x = {.result = &r, .lanes = in->lanes, .mask = mask, .in = in, .thread = t};
     load_sources(&x, s);
-    in->compute(&x);
+    compute(&x, s);
     store_result(t, in, mask, &r);
 }
 
@@ -49,7 +69,7 @@ static void wrap(union lanes *r, const struct instruction *in) {
     const bool ordered = in->condition != COND_EQ && in->condition != COND_NE;
     if (bytes == 8 || (ordered && !in->saturate && (in->opcode == OP_ADD || in->opcode == OP_MUL))) return;
     if (in->saturate) {
-        operand_saturate(r, type, in->domain, in->lanes);
+        operand_saturate(r, type, in->domain, in->lanes, in->source[0].type == TYPE_UQ);
         return;
     }
     const int shift = 64 - 8 * bytes;
@@ -59,13 +79,25 @@ static void wrap(union lanes *r, const struct instruction *in) {
     }
 }
 
+/* Sums that the destination's type does not hold. */
+static uint32_t overflow_bits(const union lanes *r, const struct instruction *in) {
+    union lanes held = *r;
+    uint32_t bits = 0;
+    operand_saturate(&held, in->destination.type ? in->destination.type : in->source[0].type, in->domain,
+                     in->lanes, false);
+    for (int i = 0; i < in->lanes; i++) bits |= (0u - (uint32_t)(held.u64[i] != r->u64[i])) & lane_bit[i];
+    return bits;
+}
+
 void alu_execute_flags(struct thread *t, const struct instruction *in, uint32_t mask) {
     union lanes s[3], r;
     struct alu x = {.result = &r, .lanes = in->lanes, .mask = mask, .in = in, .thread = t};
     load_sources(&x, s);
-    in->compute(&x);
+    compute(&x, s);
     uint32_t bits = 0xffffffffu; /* early out of math.invm and math.rsqtm */
-    if (in->condition != COND_EO) {
+    if (in->condition == COND_OV) {
+        bits = overflow_bits(&r, in);
+    } else if (in->condition != COND_EO) {
         if (in->domain == DOMAIN_I64) wrap(&r, in);
         bits = in->compare(&r, &zero_lanes, in->lanes);
     }
@@ -139,13 +171,15 @@ void alu_select_condition(struct thread *t, const struct instruction *in, uint32
     choose(t, in, mask, &x, in->compare(third ? x.c : x.a, third ? &zero_lanes : x.b, in->lanes));
 }
 
-/* cr0: bits 5:4 rounding, 6 and 7 keep subnormals of doubles and floats. The host has one switch for both. */
+/* cr0: bits 5:4 rounding; 6, 7 and 10 keep subnormals of doubles, floats, halves. For the first two the host
+ * has one switch for both. */
 void alu_apply_control(struct thread *t) {
     static const unsigned host_rounding[] = {_MM_ROUND_NEAREST, _MM_ROUND_UP, _MM_ROUND_DOWN,
                                              _MM_ROUND_TOWARD_ZERO};
     uint32_t cr;
     memcpy(&cr, t->registers + REG_CONTROL, sizeof cr);
     t->rounding = (int)(cr >> 4 & 3);
+    t->flush_half = !(cr & 0x400);
     const unsigned flush = cr & 0x80 ? 0 : 0x8040; /* FTZ and DAZ */
     _mm_setcsr((_mm_getcsr() & ~(unsigned)(_MM_ROUND_MASK | 0x8040)) | host_rounding[t->rounding] | flush);
 }

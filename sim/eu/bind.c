@@ -40,7 +40,7 @@ static bool fits_in_32_bits(const struct instruction *in) {
     const int result = in->destination.type ? in->destination.type : in->source[0].type;
     for (int i = 0; i < in->sources; i++)
         if (type_bytes(in->source[i].type) > 4) return false;
-    if (in->saturate || type_bytes(result) > 4) return false;
+    if (in->saturate || in->condition == COND_OV || type_bytes(result) > 4) return false;
     const struct operand *a = &in->source[0], *b = &in->source[1];
     switch (in->opcode) {
     case OP_CMP:
@@ -117,6 +117,11 @@ static const char *bind_condition(struct instruction *in) {
     const struct operand *a = &in->source[in->opcode == OP_CSEL ? 2 : 0], *b = &in->source[1];
     const bool compares = in->opcode == OP_CMP || in->opcode == OP_CMPN || in->opcode == OP_SEL;
     if (!in->condition || in->condition == COND_EO) return NULL;
+    if (in->condition == COND_OV && (in->opcode == OP_ADD || in->opcode == OP_ADD3) &&
+        in->domain == DOMAIN_I64) {
+        const int result = in->destination.type ? in->destination.type : a->type;
+        return type_bytes(result) <= 4 ? NULL : "overflow of 64 bits is not known";
+    }
     bool is_unsigned = in->domain == DOMAIN_I64 && a->type == TYPE_UQ;
     if (compares) {
         if (in->domain == DOMAIN_I32) is_unsigned = !(fits_signed(a) && fits_signed(b));
@@ -127,7 +132,8 @@ static const char *bind_condition(struct instruction *in) {
         const int result = in->destination.type ? in->destination.type : a->type;
         is_unsigned = result == (in->domain == DOMAIN_I32 ? TYPE_UD : TYPE_UQ);
     }
-    in->compare = (in->opcode == OP_SEL ? choice_function_of : compare_function_of)((enum condition)in->condition, (enum domain)in->domain, is_unsigned);
+    in->compare = (in->opcode == OP_SEL ? choice_function_of : compare_function_of)(
+        (enum condition)in->condition, (enum domain)in->domain, is_unsigned);
     return in->compare ? NULL : "condition without a meaning for these types";
 }
 

@@ -168,12 +168,14 @@ int sim_eu_run(const struct sim_walk *walk) {
     const int count = worker_count(&job);
     struct worker_job *workers = calloc((size_t)count, sizeof *workers);
     if (!workers) abort();
-    /* if checks know that private memory is used again by other groups only much later, they tell it from shared memory */
+    /* if checks know that private memory is used again by other groups only much later, they tell it from
+     * shared memory */
     const int slots = walk->threads > 0 && walk->threads < SLOTS ? SLOTS / walk->threads : 1;
     struct check_walk *check = sim_options()->checks ? check_walk_start(walk, program, job.groups) : NULL;
     for (int i = 0; i < count; i++) {
         workers[i].job = &job;
-        workers[i].worker = (struct worker){.vm = walk->vm, .walk = walk, .check = check, .index = i, .slot_groups = check ? slots : 1};
+        workers[i].worker = (struct worker){
+            .vm = walk->vm, .walk = walk, .check = check, .index = i, .slot_groups = check ? slots : 1};
         if (sim_options()->profile) workers[i].worker.counts = profile_counts_new(program->count);
     }
     const uint64_t start = sim_time_ns();

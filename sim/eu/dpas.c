@@ -24,9 +24,10 @@ static struct shape_of shape_of(const struct instruction *in) {
     return (struct shape_of){in->lanes, in->depth, in->repeat, elements, in->depth * elements};
 }
 
-static int32_t integer_element(const uint8_t *dword, int type, int e) {
-    const int bits = element_bits(type), at = e * bits;
-    const uint32_t code = (uint32_t)dword[at / 8] >> (at % 8) & ((1u << bits) - 1);
+/* Element k of what is packed along the inner dimension, in dwords that lie `stride` dwords apart. */
+static int32_t integer_element(const uint8_t *from, int type, int k, int stride) {
+    const int bits = element_bits(type), at = k * bits;
+    const uint32_t code = (uint32_t)from[at / 32 * 4 * stride + at / 8 % 4] >> (at % 8) & ((1u << bits) - 1);
     const bool is_signed = type == TYPE_B || type == TYPE_S4 || type == TYPE_S2;
     return is_signed && code >> (bits - 1) ? (int32_t)code - (1 << bits) : (int32_t)code;
 }
@@ -79,13 +80,12 @@ VECTORIZED static void unpack_bytes(int32_t b[MAX_K][16], const uint8_t *from, i
 }
 
 static void unpack_integers(int32_t b[MAX_K][16], const uint8_t *from, const struct shape_of *s, int type) {
-    if (type == TYPE_B || type == TYPE_UB) {
+    if (type_bytes(type) == 1 && element_bits(type) == 8) {
         unpack_bytes(b, from, s->depth, s->lanes, type == TYPE_B);
         return;
     }
     for (int k = 0; k < s->k; k++)
-        for (int i = 0; i < s->lanes; i++)
-            b[k][i] = integer_element(from + 4 * (k / s->elements * s->lanes + i), type, k % s->elements);
+        for (int i = 0; i < s->lanes; i++) b[k][i] = integer_element(from + 4 * i, type, k, s->lanes);
 }
 
 static void unpack_floats(float b[MAX_K][16], const uint8_t *from, const struct shape_of *s, int type) {
@@ -129,8 +129,7 @@ static void left_integers(int32_t *a, const uint8_t *from, const struct shape_of
         left_bytes(a, from, s->rows * s->k, type == TYPE_B);
         return;
     }
-    for (int i = 0; i < s->rows * s->k; i++)
-        a[i] = integer_element(from + 4 * (i / s->elements), type, i % s->elements);
+    for (int i = 0; i < s->rows * s->k; i++) a[i] = integer_element(from, type, i, 1);
 }
 
 /* GNU C's vectors, unaligned: both halves of a row of sums stay in registers of the host. */
@@ -138,7 +137,7 @@ typedef float float_half __attribute__((vector_size(32), aligned(4), may_alias))
 typedef int32_t integer_half __attribute__((vector_size(32), aligned(4), may_alias));
 
 #define MULTIPLY(name, half, T)                                                                              \
-    VECTORIZED static void name(T c[16], const T *restrict a, T (*b)[16], int k_count) {                     \
+    VECTORIZED static void name(T c[16], const T *restrict a, T(*b)[16], int k_count) {                      \
         half low = *(const half *)c, high = *(const half *)(c + 8);                                          \
         for (int k = 0; k < k_count; k++) {                                                                  \
             low += a[k] * *(const half *)b[k];                                                               \
@@ -172,18 +171,22 @@ static void store_sum(uint8_t *to, const float *sum, int lanes, int type) {
 
 static void execute_floats(struct thread *t, const struct instruction *in, uint32_t mask) {
     const struct shape_of s = shape_of(in);
-    const struct operand *d = &in->destination, *c = &in->source[0], *right = &in->source[1], *left = &in->source[2];
+    const struct operand *d = &in->destination, *c = &in->source[0], *right = &in->source[1],
+                         *left = &in->source[2];
     const int c_row = s.lanes * type_bytes(c->type), d_row = s.lanes * type_bytes(d->type);
     float a[MAX_ROWS * MAX_K], b[MAX_K][16], sum[MAX_ROWS][16];
     (void)mask;
     unpack_floats(b, t->registers + right->lane[0], &s, right->type);
     left_floats(a, t->registers + left->lane[0], &s, left->type);
     for (int r = 0; r < s.rows; r++) {
-        if (c->kind == OPERAND_REGISTER) load_addend(sum[r], t->registers + c->lane[0] + r * c_row, s.lanes, c->type);
-        else memset(sum[r], 0, sizeof sum[r]);
+        if (c->kind == OPERAND_REGISTER)
+            load_addend(sum[r], t->registers + c->lane[0] + r * c_row, s.lanes, c->type);
+        else
+            memset(sum[r], 0, sizeof sum[r]);
         multiply_floats(sum[r], a + r * s.k, b, s.k);
     }
-    for (int r = 0; r < s.rows; r++) store_sum(t->registers + d->lane[0] + r * d_row, sum[r], s.lanes, d->type);
+    for (int r = 0; r < s.rows; r++)
+        store_sum(t->registers + d->lane[0] + r * d_row, sum[r], s.lanes, d->type);
 }
 
 static void execute_integers(struct thread *t, const struct instruction *in, uint32_t mask) {
@@ -231,7 +234,6 @@ const char *dpas_bind(struct instruction *in) {
         return NULL;
     }
     const bool c_known = c->kind == OPERAND_NULL || c->kind == OPERAND_REGISTER;
-    if (element_bits(a->type) != element_bits(b->type)) return "mixed widths of dpas are not known";
     if (is_integer(a->type) && is_integer(b->type) && type_bytes(d->type) == 4 && !type_is_float(d->type) &&
         c_known) {
         in->execute = execute_integers;
@@ -239,7 +241,8 @@ const char *dpas_bind(struct instruction *in) {
     }
     const bool known = is_factor(a->type) && is_factor(b->type) &&
                        (d->type == TYPE_F || d->type == TYPE_HF || d->type == TYPE_BF);
-    if (!known || !c_known) return "types of dpas not known";
+    if (!known || !c_known || element_bits(a->type) != element_bits(b->type))
+        return "types of dpas not known";
     in->execute = execute_floats;
     return NULL;
 }

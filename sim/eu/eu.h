@@ -164,7 +164,8 @@ struct message {
     uint8_t address_bytes, element_bytes, register_bytes; /* of an element in memory, in a register */
     uint8_t shift;                                        /* d16u32h: the upper half of the register */
     uint8_t elements;                                     /* of a lane */
-    uint8_t model;                                        /* enum address_model */
+    uint8_t components; /* quads: mask of those four that are elements; else 0 */
+    uint8_t model;      /* enum address_model */
     bool local, transposed, store, atomic;
     int32_t offset;
 };
@@ -229,10 +230,11 @@ struct thread {
     uint32_t active;            /* lanes */
     uint32_t resume[MAX_LANES]; /* index of the join where an inactive lane waits */
     enum thread_state state;
-    int id;       /* in its group */
-    int slot;     /* where it runs: scratch memory is found by this */
-    int rounding; /* enum rounding, from cr0 */
-    int barrier;  /* that it has signaled and not yet passed, or -1 */
+    int id;          /* in its group */
+    int slot;        /* where it runs: scratch memory is found by this */
+    int rounding;    /* enum rounding, from cr0 */
+    bool flush_half; /* subnormals of hf, from cr0 */
+    int barrier;     /* that it has signaled and not yet passed, or -1 */
     uint32_t barrier_phase;
     uint32_t interval; /* number of barriers of the whole group that it has passed */
 };

@@ -22,10 +22,14 @@ VECTORIZED static uint32_t waiting_at(const struct thread *t, uint32_t index) {
     return lanes;
 }
 
-static void wake(struct thread *t, const struct instruction *in) {
-    const uint32_t lanes = waiting_at(t, (uint32_t)(in - t->program->code));
+static void wake_at(struct thread *t, uint32_t index) {
+    const uint32_t lanes = waiting_at(t, index);
     t->active |= lanes;
     for (uint32_t m = lanes; m; m &= m - 1) t->resume[__builtin_ctz(m)] = NO_RESUME;
+}
+
+static void wake(struct thread *t, const struct instruction *in) {
+    wake_at(t, (uint32_t)(in - t->program->code));
 }
 
 /* Lanes, at their place in the thread, that execute and whose predicate holds. */
@@ -65,16 +69,15 @@ static void join(struct thread *t, const struct instruction *in, uint32_t mask) 
 static void if_(struct thread *t, const struct instruction *in, uint32_t mask) {
     const uint32_t taken = taken_lanes(t, in, mask);
     suspend(t, (mask << in->channel) & ~taken, in->jump[JIP]);
-    if (!t->active) jump(t, in, JIP);
+    if (t->active) return;
+    jump(t, in, JIP);
+    wake_at(t, in->jump[JIP]);
 }
 
 /* else: lanes of the then-branch wait at endif; those that wait behind it are active from there on. */
 static void else_(struct thread *t, const struct instruction *in, uint32_t mask) {
     suspend(t, mask << in->channel, in->jump[JIP]);
-    const uint32_t index = (uint32_t)(in - t->program->code) + 1;
-    const uint32_t lanes = waiting_at(t, index);
-    t->active |= lanes;
-    for (uint32_t m = lanes; m; m &= m - 1) t->resume[__builtin_ctz(m)] = NO_RESUME;
+    wake_at(t, (uint32_t)(in - t->program->code) + 1);
     if (!t->active) jump(t, in, JIP);
 }
 
@@ -88,9 +91,7 @@ static void while_(struct thread *t, const struct instruction *in, uint32_t mask
         jump(t, in, JIP);
         return;
     }
-    const uint32_t left = waiting_at(t, (uint32_t)(in - t->program->code) + 1);
-    t->active |= left;
-    for (uint32_t m = left; m; m &= m - 1) t->resume[__builtin_ctz(m)] = NO_RESUME;
+    wake_at(t, (uint32_t)(in - t->program->code) + 1);
 }
 
 /* break, cont: lanes whose predicate holds wait behind the loop, or at its while (UIP). */

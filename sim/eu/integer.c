@@ -47,7 +47,7 @@ FUNCTION_64(avg, (uint64_t)((int64_t)(a[i] + b[i] + 1) >> 1))
         const U *a = x->a, *b = x->b, *c = x->c;                                                             \
         U f[8];                                                                                              \
         for (int k = 0; k < 8; k++) f[k] = (U)0 - (x->in->function >> k & 1);                                \
-        EACH_LANE (i, x->lanes) {                                                                            \
+        EACH_LANE(i, x->lanes) {                                                                             \
             const U p = a[i], q = b[i], s = c[i];                                                            \
             const U low = (q & ((p & f[3]) | (~p & f[2]))) | (~q & ((p & f[1]) | (~p & f[0])));              \
             const U high = (q & ((p & f[7]) | (~p & f[6]))) | (~q & ((p & f[5]) | (~p & f[4])));             \
@@ -155,20 +155,24 @@ static void add_carry(const struct alu *x) {
     }
 }
 
-VECTORIZED static void dp4a(const struct alu *x) {
-    const uint32_t *a = x->a, *b = x->b, *c = x->c;
-    uint32_t *restrict r = x->result;
-    const bool signed_b = x->in->source[1].type == TYPE_D, signed_c = x->in->source[2].type == TYPE_D;
-    EACH_LANE(i, x->lanes) {
-        uint32_t sum = a[i];
-        for (int k = 0; k < 32; k += 8) {
-            const int32_t p = signed_b ? (int8_t)(b[i] >> k) : (uint8_t)(b[i] >> k);
-            const int32_t q = signed_c ? (int8_t)(c[i] >> k) : (uint8_t)(c[i] >> k);
-            sum += (uint32_t)(p * q);
-        }
-        r[i] = sum;
+#define DP4A(width, U)                                                                                       \
+    VECTORIZED static void dp4a_##width(const struct alu *x) {                                               \
+        const U *a = x->a, *b = x->b, *c = x->c;                                                             \
+        U *restrict r = x->result;                                                                           \
+        const bool signed_b = x->in->source[1].type == TYPE_D, signed_c = x->in->source[2].type == TYPE_D;   \
+        EACH_LANE(i, x->lanes) {                                                                             \
+            const U left = b[i], right = c[i];                                                               \
+            U sum = a[i];                                                                                    \
+            for (int k = 0; k < 32; k += 8) {                                                                \
+                const int32_t p = signed_b ? (int8_t)(left >> k) : (uint8_t)(left >> k);                     \
+                const int32_t q = signed_c ? (int8_t)(right >> k) : (uint8_t)(right >> k);                   \
+                sum += (U)(int64_t)(p * q);                                                                  \
+            }                                                                                                \
+            r[i] = sum;                                                                                      \
+        }                                                                                                    \
     }
-}
+DP4A(32, uint32_t)
+DP4A(64, uint64_t) /* for saturation */
 
 static void divide(const struct alu *x) {
     const int64_t *a = x->a, *b = x->b;
@@ -185,15 +189,15 @@ static compute_function *const functions[][OP_COUNT] = {
                     [OP_ASR] = asr_32,     [OP_ADD] = add_32,  [OP_ADD3] = add3_32, [OP_MUL] = mul_32,
                     [OP_MACL] = mul_32,    [OP_MAD] = mad_32,  [OP_BFN] = bfn_32,   [OP_BFREV] = bfrev,
                     [OP_BFE] = bfe,        [OP_BFI1] = bfi1,   [OP_BFI2] = bfi2,    [OP_ADDC] = add_carry,
-                    [OP_SUBB] = add_carry, [OP_DP4A] = dp4a},
-    [DOMAIN_I64] = {[OP_MOV] = mov_64,     [OP_NOT] = not_64,     [OP_AND] = and_64,
-                    [OP_OR] = or_64,       [OP_XOR] = xor_64,     [OP_SHL] = shl_64,
-                    [OP_SHR] = shr_narrow, [OP_ASR] = asr_64,     [OP_ADD] = add_64,
-                    [OP_ADD3] = add3_64,   [OP_MUL] = mul_64,     [OP_MACL] = mul_64,
-                    [OP_MAD] = mad_64,     [OP_BFN] = bfn_64,     [OP_AVG] = avg_64,
-                    [OP_MACH] = mach,      [OP_ROL] = rotate,     [OP_ROR] = rotate,
-                    [OP_LZD] = count_bits, [OP_FBL] = count_bits, [OP_FBH] = count_bits,
-                    [OP_CBIT] = count_bits},
+                    [OP_SUBB] = add_carry, [OP_DP4A] = dp4a_32},
+    [DOMAIN_I64] = {[OP_MOV] = mov_64,      [OP_NOT] = not_64,     [OP_AND] = and_64,
+                    [OP_OR] = or_64,        [OP_XOR] = xor_64,     [OP_SHL] = shl_64,
+                    [OP_SHR] = shr_narrow,  [OP_ASR] = asr_64,     [OP_ADD] = add_64,
+                    [OP_ADD3] = add3_64,    [OP_MUL] = mul_64,     [OP_MACL] = mul_64,
+                    [OP_MAD] = mad_64,      [OP_BFN] = bfn_64,     [OP_AVG] = avg_64,
+                    [OP_MACH] = mach,       [OP_ROL] = rotate,     [OP_ROR] = rotate,
+                    [OP_LZD] = count_bits,  [OP_FBL] = count_bits, [OP_FBH] = count_bits,
+                    [OP_CBIT] = count_bits, [OP_DP4A] = dp4a_64},
 };
 
 compute_function *integer_function(const struct instruction *in) {
@@ -253,8 +257,10 @@ CHOICES(float)
 CHOICES(double)
 
 compare_function *choice_function_of(enum condition condition, enum domain domain, bool is_unsigned) {
-#define CHOICE(T) [COND_GT] = choose_gt_##T, [COND_GE] = choose_ge_##T, [COND_LT] = choose_lt_##T, [COND_LE] = choose_le_##T
-    static compare_function *const table[DOMAIN_COUNT][COND_COUNT] = {[DOMAIN_F32] = {CHOICE(float)}, [DOMAIN_F64] = {CHOICE(double)}};
+#define CHOICE(T)                                                                                            \
+    [COND_GT] = choose_gt_##T, [COND_GE] = choose_ge_##T, [COND_LT] = choose_lt_##T, [COND_LE] = choose_le_##T
+    static compare_function *const table[DOMAIN_COUNT][COND_COUNT] = {[DOMAIN_F32] = {CHOICE(float)},
+                                                                      [DOMAIN_F64] = {CHOICE(double)}};
 #undef CHOICE
     if (domain == DOMAIN_F32 || domain == DOMAIN_F64) return table[domain][condition];
     return compare_function_of(condition, domain, is_unsigned);

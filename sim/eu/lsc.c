@@ -23,7 +23,9 @@ enum {
 static uint8_t *payload(struct thread *t, const struct operand *o) { return t->registers + o->lane[0]; }
 
 /* Buffers are addressed flat, or in the binding table. */
-static bool is_scratch(const struct message *m) { return m->model == MODEL_SURFACE || m->model == MODEL_BINDLESS; }
+static bool is_scratch(const struct message *m) {
+    return m->model == MODEL_SURFACE || m->model == MODEL_BINDLESS;
+}
 
 /* ---- addresses ---- */
 
@@ -77,7 +79,8 @@ static bool transposed(struct thread *t, const struct instruction *in, const str
     lsc_addresses(t, in, m, base, address);
     count_addresses(t, m, address, mask);
     const uint32_t size = (uint32_t)m->elements * m->element_bytes;
-    const struct access a = {.thread = t, .in = in, .message = m, .local = m->local, .scratch = is_scratch(m), .store = m->store};
+    const struct access a = {
+        .thread = t, .in = in, .message = m, .local = m->local, .scratch = is_scratch(m), .store = m->store};
     if (m->store) return memory_write(&a, address[0], payload(t, &in->source[1]), size);
     if (in->destination.kind == OPERAND_NULL) return true; /* prefetch */
     return memory_read(&a, address[0], payload(t, &in->destination), size);
@@ -86,12 +89,21 @@ static bool transposed(struct thread *t, const struct instruction *in, const str
 /* Whether all lanes access consecutive elements that lie in one page: then *host is the first. */
 static bool is_consecutive(const struct access *a, const struct instruction *in, const struct message *m,
                            uint32_t mask, const uint64_t address[MAX_LANES], uint8_t **host) {
-    if (mask != in->lane_mask || m->elements != 1 || m->element_bytes != m->register_bytes) return false;
+    if (mask != in->lane_mask || m->components || m->elements != 1 || m->element_bytes != m->register_bytes)
+        return false;
     bool all = true;
     for (int i = 1; i < in->lanes; i++) all &= address[i] == address[0] + (uint64_t)(i * m->element_bytes);
     if (!all || a->thread->group->worker->check) return false;
     *host = memory_locate(a, address[0], (uint32_t)(in->lanes * m->element_bytes));
     return *host != NULL;
+}
+
+/* Where an element lies in memory: quads pack those components in registers that their mask selects. */
+static int component(const struct message *m, int element) {
+    if (!m->components) return element;
+    uint32_t rest = m->components;
+    while (element--) rest &= rest - 1;
+    return __builtin_ctz(rest);
 }
 
 static bool load_element(const struct access *a, const struct message *m, uint64_t address, uint8_t *to) {
@@ -135,7 +147,7 @@ static bool load(struct thread *t, const struct instruction *in, const struct me
         const int i = __builtin_ctz(lanes);
         a.lane = i;
         for (a.element = 0; a.element < m->elements && ok; a.element++)
-            ok = load_element(&a, m, address[i] + (uint64_t)(a.element * m->element_bytes),
+            ok = load_element(&a, m, address[i] + (uint64_t)(component(m, a.element) * m->element_bytes),
                               to + a.element * block + i * m->register_bytes);
     }
     return ok;
@@ -163,7 +175,8 @@ static bool store_element(const struct access *a, const struct message *m, uint6
 static bool store(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
     uint64_t base, address[MAX_LANES];
     uint8_t *host;
-    struct access a = {.thread = t, .in = in, .message = m, .local = m->local, .scratch = is_scratch(m), .store = true};
+    struct access a = {
+        .thread = t, .in = in, .message = m, .local = m->local, .scratch = is_scratch(m), .store = true};
     if (!surface(t, in, m, &base)) return false;
     lsc_addresses(t, in, m, base, address);
     count_addresses(t, m, address, mask);
@@ -178,7 +191,7 @@ static bool store(struct thread *t, const struct instruction *in, const struct m
         const int i = __builtin_ctz(lanes);
         a.lane = i;
         for (a.element = 0; a.element < m->elements && ok; a.element++)
-            ok = store_element(&a, m, address[i] + (uint64_t)(a.element * m->element_bytes),
+            ok = store_element(&a, m, address[i] + (uint64_t)(component(m, a.element) * m->element_bytes),
                                from + a.element * block + i * m->register_bytes);
     }
     return ok;
@@ -206,9 +219,9 @@ static void decode_data(struct message *m, bool quad) {
     m->shift = size == 6 ? 16 : 0;
     m->elements = quad ? (uint8_t)__builtin_popcount(mask) : element_count[d >> 12 & 7];
     m->transposed = !quad && (d >> 15 & 1);
-    /* d8, d16 (sizes 0 and 1) exist in transposed form only; quads of components with gaps are not known */
+    /* d8, d16 (sizes 0 and 1) exist in transposed form only */
     if (!m->transposed && size < 2) m->element_bytes = 0;
-    if (quad && (mask & (mask + 1))) m->element_bytes = 0;
+    m->components = quad ? (uint8_t)mask : 0;
 }
 
 void lsc_decode(struct message *m, const struct instruction *in) {

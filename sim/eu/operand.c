@@ -291,15 +291,18 @@ convert_function *operand_converter(int type, enum domain domain, bool *exists) 
     return f;
 }
 
-static int64_t clamp(int64_t v, int type) {
-    if (type == TYPE_UQ || type == TYPE_Q) return v;
+/* `wraps`: v is a uq, which may be beyond the range of int64_t. */
+static int64_t clamp(int64_t v, int type, bool wraps) {
     const int bits = 8 * type_bytes(type);
-    const int64_t low = type_is_signed(type) ? -(1ll << (bits - 1)) : 0;
-    const int64_t high = type_is_signed(type) ? (1ll << (bits - 1)) - 1 : (1ll << bits) - 1;
+    const int64_t low = type_is_signed(type) ? (int64_t)(~0ull << (bits - 1)) : 0;
+    const int64_t high = bits == 64             ? INT64_MAX
+                         : type_is_signed(type) ? (1ll << (bits - 1)) - 1
+                                                : (1ll << bits) - 1;
+    if (wraps && v < 0) return type == TYPE_UQ ? v : high;
     return v < low ? low : v > high ? high : v;
 }
 
-void operand_saturate(union lanes *r, int type, enum domain domain, int lanes) {
+void operand_saturate(union lanes *r, int type, enum domain domain, int lanes, bool wraps) {
     for (int i = 0; i < lanes; i++) switch (domain) {
         case DOMAIN_F32:
             if (type_is_float(type)) r->f32[i] = !(r->f32[i] > 0) ? 0 : r->f32[i] > 1 ? 1 : r->f32[i];
@@ -307,7 +310,7 @@ void operand_saturate(union lanes *r, int type, enum domain domain, int lanes) {
         case DOMAIN_F64:
             if (type_is_float(type)) r->f64[i] = !(r->f64[i] > 0) ? 0 : r->f64[i] > 1 ? 1 : r->f64[i];
             break;
-        case DOMAIN_I64: r->s64[i] = clamp(r->s64[i], type); break;
+        case DOMAIN_I64: r->s64[i] = clamp(r->s64[i], type, wraps); break;
         default: break;
         }
 }

@@ -11,8 +11,8 @@ bool operand_constant(const struct operand *o, enum domain domain, bool logical,
 /* The conversion from a domain to a destination's type; NULL: none is needed or none exists (see `exists`).
  */
 convert_function *operand_converter(int type, enum domain domain, bool *exists);
-/* Clamps to the range of an integer type, or to 0 … 1 for floats. */
-void operand_saturate(union lanes *r, int type, enum domain domain, int lanes);
+/* Clamps to the range of an integer type, or to 0 … 1 for floats. `wraps`: integers are uq in int64_t. */
+void operand_saturate(union lanes *r, int type, enum domain domain, int lanes, bool wraps);
 
 /* Byte offsets of an operand's lanes; those of an indirect operand are computed into `to`. */
 const uint16_t *operand_lanes(const struct thread *t, const struct operand *o, uint16_t to[MAX_LANES]);
