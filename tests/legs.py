@@ -51,7 +51,6 @@ TEST = {
     "python": f"{QUICK} {PYTEST} tests/python",
     "tile": f"{QUICK} {PYTEST} tests --ignore tests/ops --ignore tests/python"
     " --ignore tests/check --ignore tests/intel_cpu --ignore tests/sim",
-    "sim": "tests/sim/run.sh smoke",
 }
 FULL = {
     name: re.sub("^(OPENXPU_(TEST_PAIRS|BUILD_OPTIONS)=\\S+ )+", "", command)
@@ -101,7 +100,7 @@ LONG = {
     "samples-rest": f"{ALL_SAMPLES} tests/python/test_adding.py tests/ops/test_gpu_plans.py tests/python/test_decoding.py",
 }
 INTEL = {f"intel-{part}": f"tests/intel/run.sh {part}" for part in ("kernels", "matrix", "corpus", "driver")}
-SIM = {
+SIM = {"sim": "tests/sim/run.sh smoke"} | {
     f"sim-c-{product}": f"tests/sim/run.sh c-{product}"
     for product in ("bmg", "lnl", "ptl", "pvc", "dg2", "mtl")
 }
@@ -110,7 +109,7 @@ SUITES = {
     "test": TEST,
     "all": FULL | LONG | SIM,
     "intel": INTEL,
-    "simulated": {"sim": TEST["sim"]} | SIM,
+    "simulated": SIM,
 }
 LEGS = CHECK | TEST | LONG | INTEL | SIM
 
