@@ -23,20 +23,24 @@ static void store_result(struct thread *t, const struct instruction *in, uint32_
 }
 
 /* Subnormals become zero, if cr0 says so: of operands and results that are hf. */
-static void flush_half(float *v, int lanes) {
-    for (int i = 0; i < lanes; i++)
-        if (__builtin_fabsf(v[i]) < 0x1p-14f) v[i] = __builtin_copysignf(0, v[i]);
-}
+#define FLUSH_HALF(m, F)                                                                                     \
+    static void flush_half_##m(union lanes *v, int lanes) {                                                  \
+        for (int i = 0; i < lanes; i++)                                                                      \
+            if (__builtin_fabs##F(v->m[i]) < 0x1p-14f) v->m[i] = __builtin_copysign##F(0, v->m[i]);          \
+    }
+FLUSH_HALF(f32, f)
+FLUSH_HALF(f64, )
 
 static void compute(struct alu *x, union lanes s[3]) {
     const struct instruction *in = x->in;
     const void *const sources[] = {x->a, x->b, x->c};
-    if (!x->thread->flush_half || in->domain != DOMAIN_F32 || in->opcode == OP_MOV) {
+    if (!x->thread->flush_half || in->domain < DOMAIN_F32 || in->opcode == OP_MOV) {
         in->compute(x);
         return;
     }
+    void (*flush_half)(union lanes *, int) = in->domain == DOMAIN_F32 ? flush_half_f32 : flush_half_f64;
     for (int i = 0; i < in->sources; i++)
-        if (in->source[i].type == TYPE_HF && sources[i] == &s[i]) flush_half(s[i].f32, in->lanes);
+        if (in->source[i].type == TYPE_HF && sources[i] == &s[i]) flush_half(&s[i], in->lanes);
     in->compute(x);
     if (in->destination.type == TYPE_HF) flush_half(x->result, in->lanes);
 }

@@ -63,6 +63,8 @@ static bool fits_in_32_bits(const struct instruction *in) {
 }
 
 static enum domain choose_domain(struct instruction *in) {
+    in->domain = DOMAIN_I32;
+    if (in->opcode == OP_SRND) return DOMAIN_I32;
     const bool small = in->destination.type == TYPE_HF || in->destination.type == TYPE_BF;
     if (any_type(in, TYPE_DF)) return DOMAIN_F64;
     if (any_float(in)) {
@@ -70,7 +72,6 @@ static enum domain choose_domain(struct instruction *in) {
             in->opcode == OP_MOV && !type_is_float(in->source[0].type) && type_bytes(in->source[0].type) >= 4;
         return small && (large_integer || in->opcode == OP_MAD) ? DOMAIN_F64 : DOMAIN_F32;
     }
-    in->domain = DOMAIN_I32;
     const bool chooses =
         in->opcode == OP_CMP || in->opcode == OP_CMPN || in->opcode == OP_SEL || in->opcode == OP_CSEL;
     return fits_in_32_bits(in) && (chooses || integer_function(in)) ? DOMAIN_I32 : DOMAIN_I64;

@@ -239,7 +239,7 @@ static bool read_operand(struct cursor *c, struct operand *o, int lanes, bool is
     return place_lanes(o, &r, start + element * size, lanes, is_destination);
 }
 
-/* Of a message: a register without a region, perhaps with the number of registers. */
+/* Of a message, call and ret: a register without a region, perhaps with the number of registers. */
 static bool read_payload(struct cursor *c, struct operand *o) {
     long start;
     skip_spaces(c);
@@ -252,6 +252,7 @@ static bool read_payload(struct cursor *c, struct operand *o) {
         if (!skip_text(c, "]")) return false;
     } else {
         if (!read_register(c, &start)) return false;
+        if (skip_text(c, ".")) start += 4 * read_number(c);
         o->kind = OPERAND_REGISTER;
         o->lane[0] = (uint16_t)start;
     }
@@ -339,6 +340,9 @@ static bool read_condition(struct cursor *c, struct instruction *in) {
 }
 
 static bool read_jumps(struct cursor *c, struct instruction *in) {
+    if (in->opcode == OP_CALL && !read_payload(c, &in->destination)) return false;
+    if (in->opcode == OP_RET) return read_payload(c, &in->source[0]);
+    skip_spaces(c);
     for (int k = 0; k < 2 && !at_end(c); k++) {
         if (*c->s != '-' && !isdigit((unsigned char)*c->s)) return false;
         in->jump_bytes[k] = read_number(c);

@@ -101,6 +101,27 @@ static void leave(struct thread *t, const struct instruction *in, uint32_t mask)
     if (!t->active) jump(t, in, JIP);
 }
 
+/* call keeps the index of the next instruction in its destination, ret continues there. All lanes that called
+ * return together. */
+static void call(struct thread *t, const struct instruction *in, uint32_t mask) {
+    const uint32_t taken = taken_lanes(t, in, mask), next = (uint32_t)(in - t->program->code) + 1;
+    if (!taken) return;
+    if (in->predicated && taken != t->active && !in->no_mask)
+        thread_fault(t, in, "only some lanes call: not known");
+    memcpy(t->registers + in->destination.lane[0], &next, sizeof next);
+    jump(t, in, JIP);
+}
+static void ret(struct thread *t, const struct instruction *in, uint32_t mask) {
+    const uint32_t taken = taken_lanes(t, in, mask);
+    uint32_t next;
+    if (!taken) return;
+    memcpy(&next, t->registers + in->source[0].lane[0], sizeof next);
+    if ((in->predicated && taken != t->active && !in->no_mask) || next >= t->program->count)
+        thread_fault(t, in, "only some lanes return, or not to a call: not known");
+    else
+        t->next = t->program->code + next;
+}
+
 /* sync.bar: waits until the barrier that the thread has signaled is complete. */
 static void wait_barrier(struct thread *t, const struct instruction *in, uint32_t mask) {
     (void)in, (void)mask;
@@ -126,6 +147,8 @@ const char *flow_bind(struct instruction *in) {
     case OP_WHILE: in->execute = while_; break;
     case OP_BREAK:
     case OP_CONT: in->execute = leave; break;
+    case OP_CALL: in->execute = call; break;
+    case OP_RET: in->execute = ret; break;
     default: return "not executable";
     }
     return NULL;

@@ -174,6 +174,26 @@ static void add_carry(const struct alu *x) {
 DP4A(32, uint32_t)
 DP4A(64, uint64_t) /* for saturation */
 
+/* Floats, as bits: random bits are added to the mantissa, and what the destination does not hold is cut off.
+ */
+static void srnd(const struct alu *x) {
+    const uint32_t *a = x->a, *b = x->b;
+    uint32_t *r = x->result;
+    const int from = x->in->source[0].type, to = x->in->destination.type;
+    for (int i = 0; i < x->lanes; i++) {
+        const uint32_t top = from == TYPE_F ? 0x7f800000u : from == TYPE_HF ? 0x7c00u : 0x7f80u;
+        const uint32_t v = a[i] + ((a[i] & top) == top ? 0 : b[i] & (from == TYPE_F ? 0x1fffu : 0xffu));
+        const float f = from == TYPE_F    ? float_of_bits(v)
+                        : from == TYPE_HF ? float_of_half((uint16_t)v)
+                                          : float_of_bfloat((uint16_t)v);
+        r[i] = small_of_double((double)f, to == TYPE_HF8 ? 4 : 5,
+                               to == TYPE_HF    ? 10
+                               : to == TYPE_HF8 ? 3
+                                                : 2,
+                               ROUND_ZERO);
+    }
+}
+
 static void divide(const struct alu *x) {
     const int64_t *a = x->a, *b = x->b;
     int64_t *r = x->result;
@@ -184,12 +204,12 @@ static void divide(const struct alu *x) {
 }
 
 static compute_function *const functions[][OP_COUNT] = {
-    [DOMAIN_I32] = {[OP_MOV] = mov_32,     [OP_MOVI] = mov_32, [OP_NOT] = not_32,   [OP_AND] = and_32,
-                    [OP_OR] = or_32,       [OP_XOR] = xor_32,  [OP_SHL] = shl_32,   [OP_SHR] = shr_32,
-                    [OP_ASR] = asr_32,     [OP_ADD] = add_32,  [OP_ADD3] = add3_32, [OP_MUL] = mul_32,
-                    [OP_MACL] = mul_32,    [OP_MAD] = mad_32,  [OP_BFN] = bfn_32,   [OP_BFREV] = bfrev,
-                    [OP_BFE] = bfe,        [OP_BFI1] = bfi1,   [OP_BFI2] = bfi2,    [OP_ADDC] = add_carry,
-                    [OP_SUBB] = add_carry, [OP_DP4A] = dp4a_32},
+    [DOMAIN_I32] = {[OP_MOV] = mov_32,     [OP_MOVI] = mov_32,  [OP_NOT] = not_32,   [OP_AND] = and_32,
+                    [OP_OR] = or_32,       [OP_XOR] = xor_32,   [OP_SHL] = shl_32,   [OP_SHR] = shr_32,
+                    [OP_ASR] = asr_32,     [OP_ADD] = add_32,   [OP_ADD3] = add3_32, [OP_MUL] = mul_32,
+                    [OP_MACL] = mul_32,    [OP_MAD] = mad_32,   [OP_BFN] = bfn_32,   [OP_BFREV] = bfrev,
+                    [OP_BFE] = bfe,        [OP_BFI1] = bfi1,    [OP_BFI2] = bfi2,    [OP_ADDC] = add_carry,
+                    [OP_SUBB] = add_carry, [OP_DP4A] = dp4a_32, [OP_SRND] = srnd},
     [DOMAIN_I64] = {[OP_MOV] = mov_64,      [OP_NOT] = not_64,     [OP_AND] = and_64,
                     [OP_OR] = or_64,        [OP_XOR] = xor_64,     [OP_SHL] = shl_64,
                     [OP_SHR] = shr_narrow,  [OP_ASR] = asr_64,     [OP_ADD] = add_64,

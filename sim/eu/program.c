@@ -107,7 +107,7 @@ static bool decode_all(struct program *p, const struct sim_walk *w) {
         p->count++;
         for (int k = 0; k < 2; k++)
             if (offset + in->jump_bytes[k] > last_target) last_target = offset + in->jump_bytes[k];
-        const bool last = (in->end_of_thread || in->problem) && last_target <= offset;
+        const bool last = (in->end_of_thread || in->problem || in->opcode == OP_RET) && last_target <= offset;
         offset += in->bytes;
         if (last) break;
         if (p->count == MAX_INSTRUCTIONS) {
