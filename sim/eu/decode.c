@@ -355,6 +355,7 @@ static bool read_send(struct cursor *c, struct instruction *in, const char *unit
     for (size_t i = 0; i < sizeof unit_text / sizeof *unit_text; i++)
         if (!strcmp(unit, unit_text[i])) in->unit = (uint8_t)i;
     if (!strcmp(unit, "ugml")) in->unit = UNIT_UGM;
+    if (!strcmp(unit, "ts")) in->unit = UNIT_GATEWAY; /* Xe-LP ends threads there */
     if (!read_payload(c, &in->destination) || !read_payload(c, &in->source[0]) ||
         !read_payload(c, &in->source[1]))
         return false;
@@ -369,6 +370,8 @@ static bool read_send(struct cursor *c, struct instruction *in, const char *unit
         in->descriptor_register = (int8_t)read_number(c);
     else
         in->message.descriptor = (uint32_t)strtoul(c->s, (char **)&c->s, 0);
+    /* before Xe-HP the text gives the payload's length only in the extended descriptor */
+    if (!in->source[1].registers) in->source[1].registers = in->message.extended >> 6 & 31;
     in->end_of_thread = strstr(c->s, "EOT") != NULL;
     return at_end(c);
 }

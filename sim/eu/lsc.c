@@ -71,8 +71,7 @@ static void count_addresses(const struct thread *t, const struct message *m,
 
 /* ---- loads and stores ---- */
 
-static bool transposed(struct thread *t, const struct instruction *in, const struct message *m,
-                       uint32_t mask) {
+bool lsc_block(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
     uint64_t base, address[MAX_LANES];
     if (!(mask & 1)) return true;
     if (!surface(t, in, m, &base)) return false;
@@ -128,7 +127,7 @@ static bool load_element(const struct access *a, const struct message *m, uint64
     return true;
 }
 
-static bool load(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
+bool lsc_load(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
     uint64_t base, address[MAX_LANES];
     uint8_t *host;
     struct access a = {.thread = t, .in = in, .message = m, .local = m->local, .scratch = is_scratch(m)};
@@ -172,7 +171,7 @@ static bool store_element(const struct access *a, const struct message *m, uint6
     return true;
 }
 
-static bool store(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
+bool lsc_store(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
     uint64_t base, address[MAX_LANES];
     uint8_t *host;
     struct access a = {
@@ -198,7 +197,7 @@ static bool store(struct thread *t, const struct instruction *in, const struct m
 }
 
 /* Memory is in order here. */
-static bool fence(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
+bool lsc_fence(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
     (void)mask;
     if (t->group->worker->check) check_fence(t, m->local);
     if (in->destination.kind == OPERAND_REGISTER)
@@ -229,7 +228,7 @@ void lsc_decode(struct message *m, const struct instruction *in) {
     m->local = in->unit == UNIT_SLM;
     m->model = m->local ? MODEL_FLAT : (uint8_t)(m->descriptor >> 29 & 3);
     if (m->operation == LSC_FENCE) {
-        m->execute = fence;
+        m->execute = lsc_fence;
         return;
     }
     if (in->unit == UNIT_TGM) return;
@@ -245,7 +244,7 @@ void lsc_decode(struct message *m, const struct instruction *in) {
     if (m->operation >= LSC_ATOMIC_FIRST && m->operation <= LSC_ATOMIC_LAST)
         atomic_decode(m, in);
     else if (m->operation == LSC_LOAD || m->operation == LSC_LOAD_QUAD)
-        m->execute = m->transposed ? transposed : load;
+        m->execute = m->transposed ? lsc_block : lsc_load;
     else if (m->store)
-        m->execute = m->transposed ? transposed : store;
+        m->execute = m->transposed ? lsc_block : lsc_store;
 }

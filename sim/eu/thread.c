@@ -48,6 +48,15 @@ static uint8_t *write_local_ids(struct thread *t, uint8_t *to) {
     return to;
 }
 
+/* The thread's own part, its local ids, is last in memory but first in the registers. */
+static bool load_payload(struct thread *t, uint8_t *to) {
+    const struct sim_walk *w = t->group->walk;
+    const uint64_t own = w->indirect + w->cross_thread_bytes + (uint64_t)t->id * w->per_thread_bytes;
+    if (w->cross_thread_bytes + w->per_thread_bytes > REG_ACCUMULATOR / 4) return false;
+    return sim_vm_read(w->vm, own, to, w->per_thread_bytes) &&
+           sim_vm_read(w->vm, w->indirect, to + w->per_thread_bytes, w->cross_thread_bytes);
+}
+
 void thread_start(struct thread *t, uint32_t lanes) {
     const struct sim_walk *w = t->group->walk;
     const uint32_t *group = t->group->id;
@@ -65,6 +74,8 @@ void thread_start(struct thread *t, uint32_t lanes) {
     r0[3] = w->sampler_state;
     r0[4] = w->binding_table;
     r0[5] = (uint32_t)w->scratch_surface | ((uint32_t)t->slot & 511);
+    if (w->payload_from_memory) /* Xe-LP: scratch memory is no surface, and the hardware adds the thread's */
+        r0[5] += (uint32_t)t->slot * w->scratch_bytes;
     r0[6] = group[1];
     r0[7] = group[2];
     memcpy(t->registers, r0, sizeof r0);
@@ -77,6 +88,8 @@ void thread_start(struct thread *t, uint32_t lanes) {
     memcpy(t->registers + REG_MESSAGE, &message, 4);
     uint8_t *payload = t->registers + w->product->register_bytes;
     if (w->generate_local_ids) payload = write_local_ids(t, payload);
+    if (w->payload_from_memory && !load_payload(t, payload))
+        thread_fault(t, NULL, "payload at %#llx is not mapped", (unsigned long long)w->indirect);
     if (w->has_inline_data) memcpy(payload, w->inline_data, (size_t)w->inline_bytes);
 }
 

@@ -11,6 +11,12 @@ void atomic_decode(struct message *m, const struct instruction *in);
 void hdc_decode(struct message *m, const struct instruction *in);
 void gateway_decode(struct message *m, const struct instruction *in);
 
+/* What executes loads and stores, of the older data cache, too. */
+bool lsc_load(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask);
+bool lsc_store(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask);
+bool lsc_block(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask);
+bool lsc_fence(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask);
+
 /* Byte addresses of an LSC message's lanes, without the surface's base. */
 void lsc_addresses(const struct thread *t, const struct instruction *in, const struct message *m,
                    uint64_t base, uint64_t address[MAX_LANES]);
