@@ -27,7 +27,11 @@ enum { MAX_LANES = 32 };
 
 /* Functions that loop over lanes exist once for each level of x86-64's vector instructions. */
 #ifndef VECTORIZED
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
 #define VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else /* which knows no such levels */
+#define VECTORIZED
+#endif
 #endif
 
 extern const uint32_t lane_bit[MAX_LANES]; /* 1u << i, as a table: loops over it are vectorized */
