@@ -1,7 +1,7 @@
 /* Starting programs. The exec family is interposed so that what a simulated process starts is simulated, too.
  *
- * Where the host's C library is older than Intel's driver needs, programs start through a newer one's dynamic
- * linker: exec of `path args` becomes
+ * Intel's driver may need a newer C library than the host has. Programs then start through the dynamic linker
+ * of a newer one: exec of `path args` becomes
  *
  *     LOADER --argv0 ARGV0 --library-path LIBRARIES PROGRAM ARGS
  *

@@ -47,27 +47,19 @@ static mode_t mode_of(int flags, va_list arguments) {
     return has_mode ? va_arg(arguments, mode_t) : 0;
 }
 
-#define OPEN(name)                                                                                           \
-    EXPORT int name(const char *path, int flags, ...) {                                                      \
-        va_list arguments;                                                                                   \
-        va_start(arguments, flags);                                                                          \
-        mode_t mode = mode_of(flags, arguments);                                                             \
-        va_end(arguments);                                                                                   \
-        return open_at(AT_FDCWD, path, flags, mode);                                                         \
-    }
-OPEN(open)
-OPEN(open64)
-
-#define OPENAT(name)                                                                                         \
-    EXPORT int name(int folder, const char *path, int flags, ...) {                                          \
+/* open, or openat: `folder` is what the path is relative to, the rest are the parameters before the flags. */
+#define OPEN(name, folder, ...)                                                                              \
+    EXPORT int name(__VA_ARGS__, int flags, ...) {                                                           \
         va_list arguments;                                                                                   \
         va_start(arguments, flags);                                                                          \
         mode_t mode = mode_of(flags, arguments);                                                             \
         va_end(arguments);                                                                                   \
         return open_at(folder, path, flags, mode);                                                           \
     }
-OPENAT(openat)
-OPENAT(openat64)
+OPEN(open, AT_FDCWD, const char *path)
+OPEN(open64, AT_FDCWD, const char *path)
+OPEN(openat, folder, int folder, const char *path)
+OPEN(openat64, folder, int folder, const char *path)
 
 EXPORT int ioctl(int descriptor, unsigned long request, ...) {
     va_list arguments;

@@ -62,6 +62,10 @@ struct command {
     enum outcome (*run)(struct command_engine *engine, const uint32_t *d, unsigned length);
 };
 
+/* A command of type 3: `code` has type, subtype, opcode and subopcode. */
+#define GRAPHICS_COMMAND(code, length_mask, name, run)                                                       \
+    {0xffff0000, (uint32_t)(code) << 16, length_mask, name, run}
+
 /* Runs a walk: 0, or -1 after a fault. */
 int command_walk(const struct sim_walk *walk);
 /* A walk begins or ends. Batches that wait for a semaphore are not hung while there is one. */

@@ -69,12 +69,10 @@ static enum outcome walk(struct command_engine *engine, const uint32_t *d, unsig
     return command_walk(&w) ? FAULTS : RUNS;
 }
 
-#define MEDIA(code, length_mask, name, run) {0xffff0000, (uint32_t)(code) << 16, length_mask, name, run}
-
 const struct command media_commands[] = {
-    MEDIA(0x7000, 0xffff, "MEDIA_VFE_STATE", front_end),
-    MEDIA(0x7002, 0xffff, "MEDIA_INTERFACE_DESCRIPTOR_LOAD", load_descriptors),
-    MEDIA(0x7004, 0xffff, "MEDIA_STATE_FLUSH", NULL),
-    MEDIA(0x7105, 0xff, "GPGPU_WALKER", walk),
+    GRAPHICS_COMMAND(0x7000, 0xffff, "MEDIA_VFE_STATE", front_end),
+    GRAPHICS_COMMAND(0x7002, 0xffff, "MEDIA_INTERFACE_DESCRIPTOR_LOAD", load_descriptors),
+    GRAPHICS_COMMAND(0x7004, 0xffff, "MEDIA_STATE_FLUSH", NULL),
+    GRAPHICS_COMMAND(0x7105, 0xff, "GPGPU_WALKER", walk),
     {0},
 };

@@ -36,22 +36,19 @@ static enum outcome pipe_control(struct command_engine *engine, const uint32_t *
     return post_sync(engine, bits(d[1], 15, 14), qword(d + 2) & ~3ull, value) ? RUNS : FAULTS;
 }
 
-/* Type 3, subtype, opcode, subopcode. */
-#define STATE(code, length_mask, name, run) {0xffff0000, (uint32_t)(code) << 16, length_mask, name, run}
-
 const struct command state_commands[] = {
-    STATE(0x6003, 0xff, "STATE_PREFETCH", NULL),
-    STATE(0x6101, 0xff, "STATE_BASE_ADDRESS", base_addresses),
-    STATE(0x6102, 0xff, "STATE_SIP", NULL),
-    STATE(0x6104, 0xff, "GPGPU_CSR_BASE_ADDRESS", NULL),
-    STATE(0x6105, 0xff, "STATE_COMPUTE_MODE", compute_mode),
-    STATE(0x6106, 0xff, "3DSTATE_BTD", NULL),
-    STATE(0x6109, 0xff, "STATE_SYSTEM_MEM_FENCE_ADDRESS", NULL),
-    STATE(0x610b, 0xff, "STATE_CONTEXT_DATA_BASE_ADDRESS", NULL),
-    STATE(0x6904, 0, "PIPELINE_SELECT", NULL),
+    GRAPHICS_COMMAND(0x6003, 0xff, "STATE_PREFETCH", NULL),
+    GRAPHICS_COMMAND(0x6101, 0xff, "STATE_BASE_ADDRESS", base_addresses),
+    GRAPHICS_COMMAND(0x6102, 0xff, "STATE_SIP", NULL),
+    GRAPHICS_COMMAND(0x6104, 0xff, "GPGPU_CSR_BASE_ADDRESS", NULL),
+    GRAPHICS_COMMAND(0x6105, 0xff, "STATE_COMPUTE_MODE", compute_mode),
+    GRAPHICS_COMMAND(0x6106, 0xff, "3DSTATE_BTD", NULL),
+    GRAPHICS_COMMAND(0x6109, 0xff, "STATE_SYSTEM_MEM_FENCE_ADDRESS", NULL),
+    GRAPHICS_COMMAND(0x610b, 0xff, "STATE_CONTEXT_DATA_BASE_ADDRESS", NULL),
+    GRAPHICS_COMMAND(0x6904, 0, "PIPELINE_SELECT", NULL),
     {0xfffc0000, 0x72000000, 0xff, "CFE_STATE", front_end},
-    STATE(0x7919, 0xff, "3DSTATE_BINDING_TABLE_POOL_ALLOC", NULL),
-    {0xffff0000, 0x7a000000, 0xff, "PIPE_CONTROL", pipe_control},
+    GRAPHICS_COMMAND(0x7919, 0xff, "3DSTATE_BINDING_TABLE_POOL_ALLOC", NULL),
+    GRAPHICS_COMMAND(0x7a00, 0xff, "PIPE_CONTROL", pipe_control),
     {0xfc000000, 0xac000000, 0xff, "RESOURCE_BARRIER", NULL},
     {0},
 };

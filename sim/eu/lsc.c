@@ -127,31 +127,6 @@ static bool load_element(const struct access *a, const struct message *m, uint64
     return true;
 }
 
-bool lsc_load(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
-    uint64_t base, address[MAX_LANES];
-    uint8_t *host;
-    struct access a = {.thread = t, .in = in, .message = m, .local = m->local, .scratch = is_scratch(m)};
-    if (in->destination.kind == OPERAND_NULL) return true; /* prefetch */
-    if (!surface(t, in, m, &base)) return false;
-    lsc_addresses(t, in, m, base, address);
-    count_addresses(t, m, address, mask);
-    uint8_t *to = payload(t, &in->destination);
-    if (is_consecutive(&a, in, m, mask, address, &host)) {
-        copy_lanes(to, host, (size_t)(in->lanes * m->element_bytes));
-        return true;
-    }
-    const int block = block_bytes(t, in, m);
-    bool ok = true;
-    for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
-        const int i = __builtin_ctz(lanes);
-        a.lane = i;
-        for (a.element = 0; a.element < m->elements && ok; a.element++)
-            ok = load_element(&a, m, address[i] + (uint64_t)(component(m, a.element) * m->element_bytes),
-                              to + a.element * block + i * m->register_bytes);
-    }
-    return ok;
-}
-
 static bool store_element(const struct access *a, const struct message *m, uint64_t address,
                           const uint8_t *from) {
     uint64_t v = 0;
@@ -171,29 +146,41 @@ static bool store_element(const struct access *a, const struct message *m, uint6
     return true;
 }
 
-bool lsc_store(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
+/* Moves the elements of all lanes between memory and the registers of the payload. */
+static bool transfer(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask,
+                     uint8_t *registers) {
     uint64_t base, address[MAX_LANES];
     uint8_t *host;
     struct access a = {
-        .thread = t, .in = in, .message = m, .local = m->local, .scratch = is_scratch(m), .store = true};
+        .thread = t, .in = in, .message = m, .local = m->local, .scratch = is_scratch(m), .store = m->store};
     if (!surface(t, in, m, &base)) return false;
     lsc_addresses(t, in, m, base, address);
     count_addresses(t, m, address, mask);
-    const uint8_t *from = payload(t, &in->source[1]);
     if (is_consecutive(&a, in, m, mask, address, &host)) {
-        copy_lanes(host, from, (size_t)(in->lanes * m->element_bytes));
+        copy_lanes(m->store ? host : registers, m->store ? registers : host,
+                   (size_t)(in->lanes * m->element_bytes));
         return true;
     }
     const int block = block_bytes(t, in, m);
     bool ok = true;
     for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
-        const int i = __builtin_ctz(lanes);
-        a.lane = i;
-        for (a.element = 0; a.element < m->elements && ok; a.element++)
-            ok = store_element(&a, m, address[i] + (uint64_t)(component(m, a.element) * m->element_bytes),
-                               from + a.element * block + i * m->register_bytes);
+        a.lane = __builtin_ctz(lanes);
+        for (a.element = 0; a.element < m->elements && ok; a.element++) {
+            const uint64_t at = address[a.lane] + (uint64_t)(component(m, a.element) * m->element_bytes);
+            uint8_t *const held = registers + a.element * block + a.lane * m->register_bytes;
+            ok = m->store ? store_element(&a, m, at, held) : load_element(&a, m, at, held);
+        }
     }
     return ok;
+}
+
+bool lsc_load(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
+    if (in->destination.kind == OPERAND_NULL) return true; /* prefetch */
+    return transfer(t, in, m, mask, payload(t, &in->destination));
+}
+
+bool lsc_store(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
+    return transfer(t, in, m, mask, payload(t, &in->source[1]));
 }
 
 /* Memory is in order here. */
