@@ -29,29 +29,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-EARLY = (
-    *(
-        "PYTHON",
-        "LD_",
-        "LANG",
-        "LC_",
-        "MALLOC_",
-        "GLIBC_",
-        "OMP_",
-        "GOMP_",
-        "KMP_",
-        "MKL_",
-        "OPENBLAS_",
-        "NPY_",
-    ),
-    *("TORCH_", "PYTORCH_", "ATEN_", "DNNL_", "ONEDNN_"),
+EARLY = tuple(
+    "PYTHON LD_ LANG LC_ MALLOC_ GLIBC_ OMP_ GOMP_ KMP_ MKL_ OPENBLAS_ NPY_ TORCH_ PYTORCH_ ATEN_ DNNL_ ONEDNN_".split()
 )
-LATE = (
-    "TORCH_DEVICE_BACKEND_AUTOLOAD",
-    "TORCH_FR_",
-    "PYTORCH_ENABLE_XPU_",
-    "PYTORCH_DEBUG_XPU_",
-    "PYTORCH_XPU_",
+LATE = tuple(
+    "TORCH_DEVICE_BACKEND_AUTOLOAD TORCH_FR_ PYTORCH_ENABLE_XPU_ PYTORCH_DEBUG_XPU_ PYTORCH_XPU_".split()
 )
 CLIENT = Path(__file__).with_name("preloaded_client.py")
 MOST = 3  # servers of a process; each takes some 250 MB
@@ -112,17 +94,19 @@ def _start(environment: Mapping[str, str]) -> str:
 # --- the server ---
 
 
-def descendants(pid: int) -> list[int]:
-    """Return a process and those that it has started."""
+def kill(pid: int) -> None:
+    """End a process and those that it has started."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended
             fields = stat.read_text().rpartition(")")[2].split()
             children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found = [pid]
-    for each in found:
-        found += children.get(each, [])
-    return found
+    doomed = [pid]
+    for each in doomed:
+        doomed += children.get(each, [])
+    for each in doomed:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
 
 
 def receive(connection: socket.socket) -> tuple[Request, list[int]]:
@@ -182,9 +166,7 @@ def serve(path: str) -> Request:
                 events.register(connection, selectors.EVENT_READ, pid)
             else:  # the client was killed
                 events.unregister(key.fileobj)
-                for pid in descendants(key.data):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+                kill(key.data)
         for pid in [*running]:
             done, status = os.waitpid(pid, os.WNOHANG)
             if not done:

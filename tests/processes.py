@@ -6,7 +6,6 @@ it printed. One that takes too long is killed with all that it started.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import signal
@@ -108,31 +107,16 @@ def run(
         stdout, stderr = process.communicate(text, timeout)
     except subprocess.TimeoutExpired:
         is_late = True
-        kill(process)
+        preloaded.kill(process.pid)
         stdout, stderr = process.communicate()
     finally:  # an interrupted test, too
         if process.poll() is None:
-            kill(process)
+            preloaded.kill(process.pid)
             process.communicate()
     done = subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr or "")
     if is_late or (status is not None and done.returncode != status):
         raise AssertionError(described(done, f"did not end within {timeout:g} s" if is_late else None))
     return done
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    """End a process and those that it has started."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended
-            fields = stat.read_text().rpartition(")")[2].split()
-            children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    doomed = [process.pid]
-    for pid in doomed:
-        doomed += children.get(pid, [])
-    for pid in doomed:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def described(done: Finished, what: str | None = None) -> str:

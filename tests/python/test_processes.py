@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import preloaded
 import pytest
 from processes import SHOWN, environment, run, run_python
 
@@ -62,15 +63,37 @@ def test_a_failure_names_a_signal_and_cuts_what_is_long() -> None:
     assert run_python(killed, bare=True, status=None).returncode == -11
 
 
+def is_gone(child: Path) -> bool:
+    """Whether the process whose number is in a file ends; one that has ended remains until another takes note."""
+    status = Path("/proc", child.read_text().strip(), "stat")
+    for _ in range(100):
+        if not status.exists() or status.read_text().split()[2] in "ZX":
+            return True
+        time.sleep(0.1)
+    return False
+
+
 def test_what_takes_too_long_is_killed_with_what_it_started(tmp_path: Path) -> None:
     child = tmp_path / "child"
     start = time.monotonic()
     with pytest.raises(AssertionError, match=r"(?s)did not end within 2 s\n--- stdout\nbegun\n"):
         run(["sh", "-c", f"echo begun; sleep 77 & echo $! > {child}; wait"], timeout=2)
     assert time.monotonic() - start < 60
-    for _ in range(100):  # a process that has ended remains until another takes note
-        status = Path("/proc", child.read_text().strip(), "stat")
-        if not status.exists() or status.read_text().split()[2] in "ZX":
-            return
-        time.sleep(0.1)
-    pytest.fail("what it started is still there")
+    assert is_gone(child)
+
+
+def test_forks_of_a_preloaded_process_end_as_programs_do(tmp_path: Path) -> None:
+    show = "import sys; print(sys.argv[1:], __name__, torch.ones(2, device='xpu').sum().item())"
+    for _ in range(2):  # the first is no fork yet
+        assert run_python(show, "a", "b c").stdout == "['a', 'b c'] __main__ 2.0\n"
+    command = preloaded.command(["-c", ""], environment())
+    assert command and str(preloaded.CLIENT) in command
+    assert run_python("print(end='x'); raise SystemExit(7)", status=7).stdout == "x"
+    assert "ZeroDivisionError" in run_python("1 / 0", status=1).stderr
+    killed = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    assert run_python(killed, status=None).returncode == -11
+    child = tmp_path / "child"
+    sleeps = f"import subprocess; open({str(child)!r}, 'w').write(str(subprocess.Popen(['sleep', '77']).pid))"
+    with pytest.raises(AssertionError, match="did not end within 9 s"):
+        run_python(f"{sleeps}; import time; time.sleep(77)", timeout=9)
+    assert is_gone(child)
