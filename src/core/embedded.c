@@ -50,3 +50,13 @@ xpu_status embedded_add(text_buffer *out, const char *source, size_t size, embed
     text_add(out, "\n");
     return XPU_SUCCESS;
 }
+
+xpu_status embedded_source(text_buffer *out, const char *last) {
+    embedded_seen seen = {0};
+    const embedded_file *file = embedded_program(last);
+    if (!file) return xpu_fail(XPU_ERROR_INVALID_ARGUMENT, "kernel source: no embedded file %s", last);
+    XPU_TRY(embedded_add(out, file->text, file->size, &seen));
+    if (out->failed)
+        return xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for the source of %s", last);
+    return XPU_SUCCESS;
+}

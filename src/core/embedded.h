@@ -33,4 +33,8 @@ typedef struct embedded_seen {
  * program. XPU_ERROR_INVALID_ARGUMENT for an unknown name. Lack of memory sets out->failed (text.h). */
 xpu_status embedded_add(text_buffer *out, const char *source, size_t size, embedded_seen *seen);
 
+/* Appends the file with this base name and what it includes. XPU_ERROR_INVALID_ARGUMENT for an unknown name,
+ * XPU_ERROR_OUT_OF_HOST_MEMORY. */
+xpu_status embedded_source(text_buffer *out, const char *last);
+
 #endif

@@ -3,6 +3,7 @@
 #define XPU_KERNELS_BYTES_H
 #include "shared.h"
 
+#define BYTES_FILE "bytes.cl"
 #define BYTES_PER_ITEM 16 /* that a work-item moves */
 #define BYTES_LOCAL 256   /* work-items in a group of copy_bytes and fill_bytes */
 

@@ -207,7 +207,7 @@ static xpu_status build(int device, const kernel_build_spec *build_spec, xpu_ker
     XPU_TRY(xpu_device_get_properties(device, &properties));
     XPU_REJECT_IF(device >= MAX_DEVICES, "device index %d: libxpu supports at most %d devices", device,
                   MAX_DEVICES);
-    record_build_request(properties, build_spec);
+    record_build_request(device, build_spec);
     text_buffer source = {0};
     xpu_status status = kernel_source(&source, properties, build_spec);
     if (status == XPU_SUCCESS)

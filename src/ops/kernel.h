@@ -39,7 +39,7 @@ xpu_status kernel_source(text_buffer *out, const xpu_device_properties *properti
                          const kernel_build_spec *build_spec);
 
 /* Records a build spec that this process builds for the first time (request.c). */
-void record_build_request(const xpu_device_properties *properties, const kernel_build_spec *build_spec);
+void record_build_request(int device, const kernel_build_spec *build_spec);
 
 /* Regenerate `text` from `written` without its first word (the family's name). Return false for invalid
  * input. */

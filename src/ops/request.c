@@ -7,23 +7,9 @@
 
 #include "core/embedded.h"
 #include "core/memory.h"
-#include "core/os.h"
 #include "core/status.h"
+#include "kernels/bytes.h"
 #include "ops/kernel.h"
-
-static const char *kind_of(const xpu_device_properties *p) {
-    return p->type == XPU_DEVICE_CPU          ? "cpu"
-           : p->vendor_id == XPU_VENDOR_INTEL ? "intel"
-           : p->has_inline_ptx                ? "nvidia"
-                                              : "gpu";
-}
-
-xpu_status xpu_request_kind(int device, const char **kind) {
-    const xpu_device_properties *properties;
-    XPU_TRY(xpu_device_get_properties(device, &properties));
-    *kind = kind_of(properties);
-    return XPU_SUCCESS;
-}
 
 const char *xpu_request_common(void) {
     static const char name[] = "common.requests";
@@ -38,19 +24,11 @@ static void add_request(text_buffer *t, const kernel_build_spec *build_spec) {
               or_nothing(build_spec->options), build_spec->label, or_nothing(build_spec->written));
 }
 
-static void record(const char *path, const xpu_device_properties *properties, const char *request) {
-    text_buffer line = {0};
-    text_addf(&line, "%ld\t%s\t%s\n", os_process_id(), kind_of(properties), request);
-    if (!line.failed) os_file_append(path, line.data, line.size); /* if it can't, the program goes on */
-    text_free(&line);
-}
-
-void record_build_request(const xpu_device_properties *properties, const kernel_build_spec *build_spec) {
-    const char *path = getenv("OPENXPU_RECORD_KERNELS");
-    if (!path || !*path || (build_spec->text && !build_spec->written)) return;
+void record_build_request(int device, const kernel_build_spec *build_spec) {
+    if (build_spec->text && !build_spec->written) return;
     text_buffer request = {0};
     add_request(&request, build_spec);
-    if (!request.failed) record(path, properties, request.data);
+    if (!request.failed) xpu_request_record(device, request.data);
     text_free(&request);
 }
 
@@ -103,6 +81,8 @@ xpu_status xpu_request_build(int device, const char *request) {
     else if (written.failed)
         status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for the source of kernel %s",
                           build_spec.label);
+    else if (build_spec.file && !strcmp(build_spec.file, BYTES_FILE)) /* the runtime's, without the prelude */
+        status = embedded_source(&source, BYTES_FILE);
     else
         status = kernel_source(&source, properties, &build_spec);
     if (status == XPU_SUCCESS)

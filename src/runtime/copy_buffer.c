@@ -8,6 +8,7 @@
 #include "kernels/bytes.h"
 #include "runtime/kernel.h"
 #include "runtime/work.h"
+#include "xpu/request.h"
 
 /* Transfers are divided into commands of 1 GiB, because one driver takes a command's size modulo 4 GiB. */
 #define PIECE ((size_t)1 << 30)
@@ -30,13 +31,11 @@ static xpu_status get_kernel(int device, bytes_kernel which, xpu_kernel **kernel
                               {"upload_896", "copy"}};
     *kernel = atomic_load_explicit(&kernels[device][which], memory_order_acquire);
     if (*kernel) return XPU_SUCCESS;
-    static const char file[] = "#include \"bytes.cl\"\n";
+    char request[64];
+    snprintf(request, sizeof request, BYTES_FILE "|%s||%s|", names[which].name, names[which].label);
+    xpu_request_record(device, request);
     text_buffer source = {0};
-    embedded_seen seen = {0};
-    xpu_status status = embedded_add(&source, file, sizeof file - 1, &seen);
-    if (status == XPU_SUCCESS && source.failed)
-        status = xpu_fail(XPU_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for the source of kernel %s",
-                          names[which].name);
+    xpu_status status = embedded_source(&source, BYTES_FILE);
     if (status == XPU_SUCCESS)
         status = xpu_kernel_create(device, source.data, NULL, names[which].name, names[which].label, kernel);
     text_free(&source);
