@@ -25,8 +25,8 @@ XPU_API xpu_status xpu_request_build(int device, const char *request);
  */
 XPU_API xpu_status xpu_request_kind(int device, const char **kind);
 
-/* Appends "process, tab, kind of device, tab, request" to the file that OPENXPU_RECORD_KERNELS names, if it is
- * set. For those who build a kernel that `request` describes. If the file can't be written, nothing happens. */
+/* Appends `request` to the file that OPENXPU_RECORD_KERNELS names, if it is set. For callers that build the
+ * kernel that `request` describes. Does nothing if the file can't be written. */
 XPU_API void xpu_request_record(int device, const char *request);
 
 /* The requests shipped with the library, recorded from common programs (src/ops/tables/common.requests). */

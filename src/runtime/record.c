@@ -2,15 +2,16 @@
  * recorded here. */
 #include <stdlib.h>
 
+#include "cl/cl.h"
 #include "core/os.h"
 #include "core/status.h"
 #include "core/text.h"
-#include "xpu/device.h"
 #include "xpu/request.h"
 
 xpu_status xpu_request_kind(int device, const char **kind) {
-    const xpu_device_properties *p;
-    XPU_TRY(xpu_device_get_properties(device, &p));
+    cl_device *d;
+    XPU_TRY(cl_get(device, &d));
+    const xpu_device_properties *p = &d->properties;
     *kind = p->type == XPU_DEVICE_CPU          ? "cpu"
             : p->vendor_id == XPU_VENDOR_INTEL ? "intel"
             : p->has_inline_ptx                ? "nvidia"
