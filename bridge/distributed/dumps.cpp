@@ -104,8 +104,8 @@ struct Dumps::State {
     std::condition_variable changes;
     bool ends = false, runs = false;
 
-    State(c10::intrusive_ptr<c10d::Store> store, uint64_t rank)
-        : store(std::move(store)), rank(rank), pipe(rank) {}
+    State(c10::intrusive_ptr<c10d::Store> shared, uint64_t of_rank)
+        : store(std::move(shared)), rank(of_rank), pipe(of_rank) {}
 
     static std::string key(uint64_t count) { return c10::str("dump/", count); }
 
