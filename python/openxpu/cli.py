@@ -1,4 +1,4 @@
-"""The ``openxpu`` command: info, doctor, run, simulate, warm, tune, compile, export, run-package."""
+"""The ``openxpu`` command: info, doctor, report, run, simulate, warm, tune, compile, export, run-package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -157,86 +157,14 @@ def info(tuning: bool = False) -> int:
     return 0
 
 
-def _checks() -> list[tuple[str, Callable[[str], None]]]:
-    """Return the self-test: names, and functions that raise if the device fails."""
-    import torch
-
-    def same(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 0.0) -> None:
-        torch.testing.assert_close(actual.cpu(), expected, rtol=tolerance, atol=tolerance)
-
-    def copies(device: str) -> None:
-        data = torch.arange(1 << 20, dtype=torch.int32)
-        same(data.to(device), data)
-        same(
-            data.pin_memory().to(device, non_blocking=True).reshape(1024, 1024).t().contiguous(),
-            data.reshape(1024, 1024).t(),
-        )
-
-    def arithmetic(device: str) -> None:
-        a, b = torch.randn(1000, 257), torch.randn(257)
-        same(a.to(device) * b.to(device) + 1, a * b + 1, 1e-6)
-
-    def reductions(device: str) -> None:
-        a = torch.randn(300, 1000)
-        same(a.to(device).sum(1), a.sum(1), 1e-4)
-        same(a.to(device).argmax(1), a.argmax(1))
-
-    def products(device: str) -> None:
-        a, b = torch.randn(130, 70), torch.randn(70, 90)
-        same(a.to(device) @ b.to(device), a @ b, 1e-4)
-
-    def training(device: str) -> None:
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 1)).to(
-            device
-        )
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        x = torch.randn(64, 16, device=device)
-        losses = []
-        for _ in range(30):
-            optimizer.zero_grad()
-            loss = (model(x) - x[:, :1]).square().mean()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        if not losses[-1] < losses[0] / 2:
-            raise AssertionError(f"the loss only went from {losses[0]:.4f} to {losses[-1]:.4f}")
-
-    def events(device: str) -> None:
-        start, end = torch.Event(device, enable_timing=True), torch.Event(device, enable_timing=True)
-        start.record()
-        (torch.ones(1 << 20, device=device) * 2).sum()
-        end.record()
-        end.synchronize()
-        if not start.elapsed_time(end) >= 0:
-            raise AssertionError("the end event is earlier than the start event")
-
-    def random(device: str) -> None:
-        generator = torch.Generator(device).manual_seed(1)
-        first = torch.randn(10000, device=device, generator=generator)
-        generator.manual_seed(1)
-        same(torch.randn(10000, device=device, generator=generator), first.cpu())
-        if not abs(first.mean().item()) < 0.05:
-            raise AssertionError(
-                f"the mean of 10,000 normally distributed values is {first.mean().item():.3f}"
-            )
-
-    return [
-        ("copies", copies),
-        ("arithmetic", arithmetic),
-        ("reductions", reductions),
-        ("matrix products", products),
-        ("random numbers", random),
-        ("events", events),
-        ("training step", training),
-    ]
-
-
 def doctor() -> int:
     """Run a self-test on each device and print what fails."""
     import torch
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
+
+    from openxpu import _self_test
 
     if not torch.xpu.is_available():
         return info()
@@ -250,16 +178,10 @@ def doctor() -> int:
             title=f"xpu:{index}  {torch.xpu.get_device_name(index)}",
             title_justify="left",
         )
-        for name, check in _checks():
-            start = time.perf_counter()
-            try:
-                with torch.xpu.device(index):
-                    check(f"xpu:{index}")
-                result = "[green]ok[/green]"
-            except Exception as error:  # report any failure
-                failures += 1
-                result = f"[red]{type(error).__name__}: {error}[/red]"
-            table.add_row(name, result, f"{time.perf_counter() - start:.2f} s")
+        for result in _self_test.run(index):
+            failures += bool(result.error)
+            shown = f"[red]{escape(result.error)}[/red]" if result.error else "[green]ok[/green]"
+            table.add_row(result.name, shown, f"{result.seconds:.2f} s")
         console.print(table)
     if failures:
         console.print(f"[red]{failures} checks failed.[/red] `openxpu info` describes the devices.")
@@ -490,7 +412,7 @@ def _is_cuda_build() -> bool:
 def make_parser() -> argparse.ArgumentParser:
     """Return the command line parser."""
     parser = argparse.ArgumentParser(prog="openxpu", description="PyTorch's xpu device over OpenCL")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     informer = commands.add_parser(
         "info",
         help="list devices, drivers, memory and the kernel cache, or what to install if there is no device",
@@ -499,6 +421,18 @@ def make_parser() -> argparse.ArgumentParser:
         "--tuning", action="store_true", help="list the parameters that affect only speed, and their sources"
     )
     commands.add_parser("doctor", help="run a self-test on each device")
+    reporter = commands.add_parser(
+        "report", help="write what a device computes and how fast, to send or keep"
+    )
+    reporter.add_argument("--device", type=int, default=0, help="device index")
+    reporter.add_argument("--seconds", type=float, default=60, help="approximate time to measure")
+    reporter.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("openxpu-report"),
+        help="the two files, without .json and .html (default: %(default)s)",
+    )
     runner = commands.add_parser("run", help="run a Python program with xpu as PyTorch's accelerator")
     runner.add_argument("program", nargs=argparse.REMAINDER, help="script.py or -m module, and its arguments")
     _simulate.add_parser(commands)
@@ -590,6 +524,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return info(options.tuning)
     if options.command == "simulate":
         return _simulate.simulate(options)
+    if options.command == "report":
+        from openxpu import _report
+
+        return _report.main(options)
     if options.command == "tune":
         return tune(options)
     if options.command == "doctor":
