@@ -26,7 +26,8 @@ status=0
 if [ ${#python[@]} -gt 0 ]; then
     "$bin/ruff" check -q "${python[@]}" || status=1
     "$bin/ruff" format -q --check "${python[@]}" || status=1
-    "$bin/mypy" || status=1
+    "$bin/mypy" & # takes longest
+    types=$!
 fi
 [ ${#texts[@]} = 0 ] || "$bin/codespell" "${texts[@]}" || status=1
 "$bin/python" tools/check_layers.py || status=1
@@ -34,4 +35,5 @@ if [ -d build/CMakeFiles/xpu.dir ]; then
     "$bin/python" tools/check_circles.py || status=1
 fi
 "$bin/python" tools/check_words.py || status=1
+[ -z "${types:-}" ] || wait "$types" || status=1
 exit $status

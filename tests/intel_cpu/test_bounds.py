@@ -22,7 +22,7 @@ for dtype in (torch.float32, torch.complex128):
 @pytest.mark.skipif(
     torch.xpu.get_device_properties().type != "cpu", reason="that compiler builds for processors"
 )
-@pytest.mark.parametrize("memory", ["", "buffer"])
+@pytest.mark.parametrize("memory", ["", pytest.param("buffer", marks=pytest.mark.extended)])
 def test_factors(tmp_path: Path, memory: str) -> None:
     """GPU kernels of LU: loops with barriers. OPENXPU_MEMORY=buffer treats the CPU as a GPU."""
     guard = tmp_path / "guard.so"

@@ -95,6 +95,7 @@ def test_a_very_long_row(n: int) -> None:
         checked("irfft", numbers(n // 2 + 1))
 
 
+@pytest.mark.extended
 def test_more_rows_than_the_workspace_holds() -> None:
     for n, rows in ((8192, 530), (1511, 1050)):
         x = numbers(rows, n)

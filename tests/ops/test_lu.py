@@ -116,6 +116,7 @@ def tall_matrices(dtype: torch.dtype) -> None:
     close(lu, want_lu, TOLERANCE[dtype])
 
 
+@pytest.mark.extended
 def test_batches_after_threads_were_set() -> None:
     """In a separate process, because PyTorch's batches on the CPU, which other tests compare with, hang from then on."""
     program = """

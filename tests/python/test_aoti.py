@@ -277,7 +277,13 @@ def library_of(package: Path, folder: Path) -> Path:
         return Path(archive.extract(name, folder))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("encoder", "images") else pytest.mark.extended)
+        for name in CASES
+    ],
+)
 def test_libraries_import_little(name: str, folder: Path, tmp_path: Path) -> None:
     library = str(library_of(folder / f"{name}.pt2", tmp_path))
     said = run(["readelf", "-dW", library]).stdout

@@ -223,7 +223,13 @@ def read_within(t: Tensor, step: Callable[[], Tensor]) -> tuple[Tensor, ...]:
 USES = {f.__name__: f for f in (read_before, read_between, changed_otherwise, read_after, read_within)}
 
 
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param(use, marks=() if use in ("changed_otherwise", "read_between") else pytest.mark.extended)
+        for use in USES
+    ],
+)
 def test_parts_that_others_use(use: str) -> None:
     torch.manual_seed(0)
     sizes, part = PARTS["layers first"]

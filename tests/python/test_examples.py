@@ -39,6 +39,7 @@ def test_eager(capsys):
     assert float(re.search(r"(\S+)% of new points", printed)[1]) > 95
 
 
+@pytest.mark.extended
 def test_torch_compile(capsys, fresh_compiler):
     pytest.importorskip("triton")
     main_of("torch_compile")()  # raises where the two differ

@@ -78,6 +78,7 @@ def test_inference() -> None:
         torch.testing.assert_close(compiled(x), net(x), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.extended
 def test_training() -> None:
     """Losses equal those without graphs; forward and backward are one graph each."""
     torch.manual_seed(0)

@@ -45,12 +45,14 @@ def test_case_of_four(name: str) -> None:
     check(name, results(test_distributed.__file__, 4, "matrix", mpi=True))
 
 
+@pytest.mark.extended
 @needs_mpi
 @pytest.mark.parametrize("name", test_distributed.LATE)
 def test_late_fault(name: str) -> None:
     check(name, results(test_distributed.__file__, RANKS, "late", LATE, mpi=True))
 
 
+@pytest.mark.extended
 @needs_mpi
 @pytest.mark.parametrize("name", test_distributed.BOUND)
 def test_bound(name: str) -> None:
@@ -259,7 +261,7 @@ def free_port() -> str:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.extended if name in ("by_store", "left_open", "forked") else ())
+        pytest.param(name, marks=() if name in ("messages", "fails", "beside_gloo") else pytest.mark.extended)
         for name in PROGRAMS
     ],
 )

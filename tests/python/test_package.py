@@ -226,6 +226,7 @@ class Images(nn.Module):
         return self.head(self.block(self.patches(x).flatten(2).transpose(1, 2)).mean(1)), x
 
 
+@pytest.mark.extended
 def test_a_vision_model_with_two_outputs(run: Run, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Images()
@@ -687,6 +688,7 @@ def test_a_block_of_experts_of_transformers(run: Run, tmp_path: Path, dtype: tor
                 assert_close(got, wanted, dtype=got.dtype, rtol=bound, relative_to="norm", device=None)
 
 
+@pytest.mark.extended
 @torch.no_grad()
 def test_products_of_groups_of_each_kind(run: Run, tmp_path: Path) -> None:
     """Grouped along rows, columns and k, and batches; the ends are a strided input, rows are not multiples of 16 bytes."""

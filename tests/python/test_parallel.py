@@ -835,6 +835,7 @@ def test_four(name: str) -> None:
     check(name, results(__file__, 4, "four"))
 
 
+@pytest.mark.extended
 def test_restart(tmp_path: Path) -> None:
     # PyTorch 2.13 keeps the store of the life before: Gloo may find the addresses of ranks that are dead in it
     fresh = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}

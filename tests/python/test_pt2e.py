@@ -108,7 +108,9 @@ CALLS = {
 SHAPES = {Net: (8, 3, 16, 16), Residual: (6, 3, 64, 64), Blocks: (4, 10, 32)}
 
 
-@pytest.mark.parametrize("kind", CALLS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.extended if kind is Residual else ()) for kind in CALLS]
+)
 @pytest.mark.parametrize("mixed", [False, True])
 def test_workflow(kind: type[nn.Module], mixed: bool) -> None:
     """The lowered model gives the result of the quantized eager model; in mixed precision within bfloat16's accuracy."""

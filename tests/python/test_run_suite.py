@@ -150,6 +150,7 @@ def test_first_configuration():
 """
 
 
+@pytest.mark.extended
 def test_a_library_that_finds_its_device_runs_as_it_is(tmp_path: Path) -> None:
     suite = tmp_path / "library"
     (suite / "tests").mkdir(parents=True)

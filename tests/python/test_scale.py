@@ -66,6 +66,7 @@ def test_time_of_what_is_passed_on():
     assert (steps.messages, steps.seconds) == (14, pytest.approx(14))
 
 
+@pytest.mark.extended
 def test_bytes_of_processes():
     script = (
         f"import sys; sys.path.insert(0, {str(FILE.parent)!r})\n"
