@@ -18,6 +18,7 @@
 
 #include "../host_memory.h"
 #include "../operands.h"
+#include "amx.h"
 #include "post_ops.h"
 #include "xpu/ops/conv.h"
 
@@ -121,13 +122,24 @@ Tensor widened(const Tensor &cpu, const ConvSettings &s) {
     return adds ? cpu.to(at::kFloat) : widened(cpu);
 }
 
+bool is_wrong_with_amx(const Tensor &input, const Tensor &weight, const ConvSettings &s) {
+    return !s.transposed && at::isReducedFloatingType(input.scalar_type()) &&
+           openxpu::is_wrong_with_amx(
+               at::native::conv_output_size(input.sizes(), weight.sizes(), s.padding, s.stride, s.dilation),
+               weight.sizes(), s.stride, s.padding);
+}
+
 // Convolution with PyTorch's CPU operator.
 std::array<Tensor, 1> convolution_cpu(const ConvSettings &s, const std::array<Tensor, 3> &x) {
     const auto format = format_of(x[0], x[1]);
+    const bool in_float = is_wrong_with_amx(x[0], x[1], s);
+    const auto operand = [&](const Tensor &given) {
+        return in_float ? given.to(at::kFloat) : widened(given, s);
+    };
     std::optional<Tensor> bias;
-    if (x[2].defined()) bias = widened(x[2].contiguous(), s);
+    if (x[2].defined()) bias = operand(x[2].contiguous());
     return {
-        narrowed(at::convolution(widened(in_order(x[0], format), s), widened(in_order(x[1], format), s), bias,
+        narrowed(at::convolution(operand(in_order(x[0], format)), operand(in_order(x[1], format)), bias,
                                  s.stride, s.padding, s.dilation, s.transposed, s.output_padding, s.groups),
                  x[0].scalar_type())};
 }
@@ -231,7 +243,8 @@ bool fuses_on_host(const Convolution &c, const xpu_post_ops &post_ops) {
     // a graph records it separately
     return simple && !c.transposed && !openxpu::is_captured(c.device()) &&
            at::globalContext().userEnabledMkldnn() && c.input.dim() > 3 && c.input.numel() > 0 &&
-           c.weight.numel() > 0 && (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
+           c.weight.numel() > 0 && (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf) &&
+           !is_wrong_with_amx(c.input, c.weight, c);
 }
 
 // Applies post-ops that oneDNN doesn't fuse.

@@ -27,6 +27,7 @@
 #include "../host_gemm.h"
 #include "../host_memory.h"
 #include "../operands.h"
+#include "native/amx.h"
 #include "native/post_ops.h"
 #include "native/pointwise.h"
 #include "xpu/memory.h"
@@ -648,6 +649,8 @@ std::optional<Tensor> by_host(const Convolution &c, const Binary *binary, const 
     if (x_zero < 0 || x_zero > 255) return std::nullopt;
     const auto shape = at::native::conv_output_size(x.sizes(), kernel.sizes(), c.padding.vec(),
                                                     c.stride.vec(), c.dilation.vec());
+    if (openxpu::is_wrong_with_amx(shape, kernel.sizes(), c.stride.vec(), c.padding.vec()))
+        return std::nullopt;
     if (binary) check_binary(*binary, output, shape);
     post_ops_of(unary.name, unary.scalars, unary.algorithm); // or its error
     const auto dtype = output.dtype.value_or(x.scalar_type());

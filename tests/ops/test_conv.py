@@ -189,6 +189,44 @@ def test_taps_of_3_by_3(
         close(leaf.grad, reference.grad, dtype=dtype)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "size, kernel, stride, padding",
+    [
+        ((1, 1, 5, 2), (1, 1, 1, 2), (1, 2), (0, 0)),  # one column
+        ((1, 1, 2, 2), (1, 1, 2, 2), (1, 1), (0, 0)),
+        ((2, 16, 9), (32, 16, 9), (2,), (0,)),
+        ((2, 3, 5, 6, 3), (4, 3, 3, 3, 3), (1, 2, 3), (0, 0, 0)),
+        ((1, 32, 67, 4), (48, 32, 1, 1), (3, 1), (0, 1)),  # rows that the kernel skips
+        ((2, 32, 40, 17), (32, 32, 2, 3), (3, 1), (1, 1)),
+        ((1, 16, 11, 9, 8), (32, 16, 1, 3, 3), (2, 1, 1), (0, 1, 1)),
+        ((2, 32, 14, 14), (64, 32, 1, 1), (2, 2), (0, 0)),  # as in residual networks
+    ],
+    ids=str,
+)
+def test_shapes_that_onednn_gets_wrong_with_amx(
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dtype: torch.dtype,
+) -> None:
+    x, w = torch.randn(size).to(dtype), torch.randn(kernel).to(dtype)
+    function = getattr(F, f"conv{len(stride)}d")
+    for last in (False, True) if len(stride) == 2 else (False,):
+        layout = torch.channels_last if last else torch.contiguous_format
+        given = x.to("xpu").contiguous(memory_format=layout)
+        got = function(given, w.to("xpu"), stride=stride, padding=padding)
+        want = function(x.double(), w.double(), stride=stride, padding=padding)
+        assert_close(got, want, dtype=dtype)
+        if len(stride) > 1:  # with what follows, as torch.compile fuses it
+            dilation = [1] * len(stride)
+            fused = torch.ops.mkldnn._convolution_pointwise(
+                given, w.to("xpu"), None, padding, stride, dilation, 1, "relu", [], ""
+            )
+            assert_close(fused, want.relu(), dtype=dtype)
+
+
 def test_autocast() -> None:
     conv = torch.nn.Conv2d(3, 4, 3, device="xpu")
     with torch.autocast("xpu", dtype=torch.bfloat16):
