@@ -85,10 +85,8 @@ static void begin_combines(emitter *e, plan *p) {
             const type *ty = c->op->args[i]->type;
             const char *name = new_name(e, "a"), *start = identity(simple_combine(c->op), ty->element);
             if (ty->element == F64 && start) start = tile_format(e->t, "(double)%s", start);
-            if (start)
-                emit_line(e, e->depth, "%s %s = %s;", c_type(ty), name, start);
-            else
-                emit_line(e, e->depth, "%s %s;", c_type(ty), name);
+            /* A value even if the first iteration sets it: tests/intel_cpu/faults/unset.cl */
+            emit_line(e, e->depth, "%s %s = %s;", c_type(ty), name, start ? start : "0");
             c->accumulators[i] = (expr){.text = name, .kind = VARYING, .depth = e->depth, .divisor = 1};
         }
     }

@@ -10,8 +10,7 @@ be wrong too.
 
 A build has a high fixed cost, so up to 100 kernels share one OpenCL program. If the compiler or a kernel
 crashes, the kernels of that group are run again one by one, which names the seed; the search then continues
-with the next group. Crashes that docs/known-issues.md lists (``KNOWN_CRASHES``) are counted, but are not
-findings.
+with the next group.
 
 ``--without MEND`` removes one of the workarounds from the generated OpenCL C. Some kernels in a hundred must
 then be wrong, or the generator does not cover that fault:
@@ -49,7 +48,6 @@ from test_corpus import interpret, run
 
 GROUP = 100  # seeds; kernels whose sources start with the same declarations share one OpenCL program
 CHUNK = 4  # groups per process
-KNOWN_CRASHES = {11580}  # seeds; docs/known-issues.md describes each
 WORKER = [sys.executable, __file__, "--work"]
 PARTS = {
     "shared": random_choices.shared,
@@ -216,15 +214,12 @@ class Sum(NamedTuple):
     compared, skipped
         Numbers of kernels. A kernel is skipped if its unoptimized build crashes. Other crashing kernels count
         in neither.
-    crashes
-        Known crashes.
     found
         A description of each finding.
     """
 
     compared: int
     skipped: int
-    crashes: list[str]
     found: list[str]
 
 
@@ -236,7 +231,7 @@ def search(mend: str, first: int, end: int) -> Sum:
         command = [*WORKER, mend or "-", *map(str, (size, first, end))]
         return supervise(command, 0, -(-(end - first) // size), environment, quiet=True)
 
-    lost, skipped, crashes, found = 0, 0, [], []
+    lost, skipped, found = 0, 0, []
     for what in supervised(GROUP, first, end)[2]:
         seeds = re.match(r"seeds (\d+) to (\d+): (CRASHES|FAILS)", what)
         if not seeds:
@@ -245,14 +240,12 @@ def search(mend: str, first: int, end: int) -> Sum:
         _, unoptimized, alone = supervised(1, int(seeds[1]), int(seeds[2]) + 1)
         skipped += unoptimized
         lost += sum("DIFFERS" not in w for w in alone)
-        known = [w for w in alone if "CRASHES" in w and int(w.split()[1]) in KNOWN_CRASHES]
-        crashes += known
-        found += [w for w in alone if w not in known]
+        found += alone
         if not alone and not unoptimized:
             found.append(f"{what}, but none of these kernels does alone")
     for what in found:
         print(what, flush=True)
-    return Sum(end - first - skipped - lost, skipped, crashes, found)
+    return Sum(end - first - skipped - lost, skipped, found)
 
 
 def main() -> int:
@@ -273,11 +266,10 @@ def main() -> int:
         sums = list(
             pool.map(lambda start: search(options.without, start, min(start + CHUNK * GROUP, end)), starts)
         )
-    crashes = [c for s in sums for c in s.crashes]
     found = sum(len(s.found) for s in sums)
     print(
         f"loops: {sum(s.compared for s in sums)} kernels compared, {sum(s.skipped for s in sums)} skipped, "
-        f"{len(crashes)} known crashes, {found} groups with findings"
+        f"{found} groups with findings"
     )
     return found > 0
 

@@ -17,7 +17,7 @@ import loops
 if not loops.run._xpu or loops.run.TARGETS[0] != "cpu":
     pytest.skip("Intel's CPU compiler has these faults", allow_module_level=True)
 
-# Replaces the search: seed 7 crashes, 11 crashes in the unoptimized build, 21 is wrong, 11580 is a known crash.
+# Replaces the search: seed 7 crashes, 11 crashes in the unoptimized build, 21 is wrong.
 FAKE = """
 import os, sys
 mend, *numbers = sys.argv[1:]
@@ -25,7 +25,7 @@ size, first, end, group, groups = map(int, numbers)
 for number in range(group, group + groups):
     seeds = range(first + number * size, min(first + (number + 1) * size, end))
     print(f"begin {number} seeds {seeds[0]} to {seeds[-1]}", flush=True)
-    if 7 in seeds or 11580 in seeds:
+    if 7 in seeds:
         os.abort()
     if 11 in seeds:
         if size == 1:
@@ -41,6 +41,12 @@ def test_loops_are_right():
     assert not found
 
 
+@pytest.mark.parametrize("seed", [11580, 32985])
+def test_accumulators_have_an_initial_value(seed):
+    """The compiler made endless loops of these kernels (faults/unset.cl)."""
+    assert loops.search("", seed, seed + 1) == loops.Sum(compared=1, skipped=0, found=[])
+
+
 @pytest.mark.parametrize(("mend", "first", "count"), [("meet", 70, 12), ("hints", 70, 14), ("counts", 0, 12)])
 def test_fault_is_found_without_its_workaround(mend, first, count):
     command = [*loops.WORKER, mend, str(count), str(first), str(first + count), "0", "1"]
@@ -49,24 +55,18 @@ def test_fault_is_found_without_its_workaround(mend, first, count):
 
 
 @pytest.mark.parametrize(
-    ("first", "end", "compared", "skipped", "crashes", "found"),
+    ("first", "end", "compared", "skipped", "found"),
     [
-        (100, 160, 60, 0, 0, []),
-        (0, 10, 9, 0, 0, ["seeds 7 to 7: CRASHES the process (-6)"]),
-        (8, 15, 6, 1, 0, []),
-        (0, 30, 28, 1, 0, ["seeds 7 to 7: CRASHES the process (-6)", "seeds 20 to 29: DIFFERS seed 21"]),
-        (16, 30, 14, 0, 0, ["seeds 16 to 29: DIFFERS seed 21"]),
-        (11575, 11585, 9, 0, 1, []),
+        (100, 160, 60, 0, []),
+        (0, 10, 9, 0, ["seeds 7 to 7: CRASHES the process (-6)"]),
+        (8, 15, 6, 1, []),
+        (0, 30, 28, 1, ["seeds 7 to 7: CRASHES the process (-6)", "seeds 20 to 29: DIFFERS seed 21"]),
+        (16, 30, 14, 0, ["seeds 16 to 29: DIFFERS seed 21"]),
     ],
 )
-def test_crash_costs_one_group(monkeypatch, first, end, compared, skipped, crashes, found):
+def test_crash_costs_one_group(monkeypatch, first, end, compared, skipped, found):
     monkeypatch.setattr(loops, "GROUP", 20)
     monkeypatch.setattr(loops, "WORKER", [sys.executable, "-c", FAKE])
     result = loops.search("", first, end)
-    assert (result.compared, result.skipped, len(result.crashes)) == (compared, skipped, crashes)
+    assert (result.compared, result.skipped) == (compared, skipped)
     assert sorted(result.found) == sorted(found)
-
-
-def test_known_crashes_are_documented():
-    issues = (Path(loops.__file__).parents[2] / "docs" / "known-issues.md").read_text()
-    assert all(str(seed) in issues for seed in loops.KNOWN_CRASHES)
