@@ -20,6 +20,7 @@
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/safe_numerics.h>
 
 #include <cmath>
 
@@ -33,6 +34,20 @@ using at::Tensor;
 
 // Elements per launch; a 32-bit counter cannot overflow.
 constexpr int64_t most_counted = int64_t{1} << 30;
+
+// PyTorch's CPU kernels take memory without asking whether there is any: Linux would end the process. More
+// bins than these are counted by libxpu's kernels, whose memory the allocator checks.
+constexpr int64_t most_host_bins = int64_t{1} << 24;
+
+bool counts_on_host(const Tensor &self, int64_t bins) {
+    return sorts_on_host(self) && bins <= most_host_bins;
+}
+
+// The largest element; 0 for dtypes with small values only, or that bincount refuses.
+int64_t largest(const Tensor &values) {
+    const auto type = values.scalar_type();
+    return (type == at::kInt || type == at::kLong) && values.numel() > 0 ? values.max().item<int64_t>() : 0;
+}
 
 Tensor counts_of(const Tensor &flat, int64_t bins, const xpu_scalar *low, const xpu_scalar *high) {
     Tensor total;
@@ -104,8 +119,11 @@ Tensor bin_counts(const Tensor &self, const Tensor &weights, int64_t minlength) 
     if (self.numel() == 0) return at::zeros({minlength}, self.options().dtype(at::kLong));
     const auto [least, most] = at::aminmax(self);
     const auto both = at::stack({least, most}).to(at::kLong).cpu();
+    const auto last = both[1].item<int64_t>();
     TORCH_CHECK(both[0].item<int64_t>() >= 0, "bincount only supports 1-d non-negative integral inputs.");
-    const auto bins = std::max(both[1].item<int64_t>() + 1, minlength);
+    TORCH_CHECK(last < INT64_MAX, "maximum value of input overflowed, it should be < ", INT64_MAX,
+                " but got ", last);
+    const auto bins = std::max(last + 1, minlength);
     const auto flat = self.contiguous();
     if (!weights.defined()) return counts_of(flat, bins, nullptr, nullptr);
     return sums_of(flat, bins, weights.to(type));
@@ -167,7 +185,7 @@ Tensor histogram(const Tensor &self, at::TensorList edges, const std::optional<T
         place = place.defined() ? place.mul_(count).add_(bin) : bin;
         inside = inside.defined() ? inside.logical_and_(here) : here;
         sizes.push_back(count);
-        bins *= count;
+        TORCH_CHECK(!c10::mul_overflows(bins, count, &bins), "torch.histogramdd: too many bins");
     }
     place.masked_fill_(inside.logical_not_(), bins); // an extra bin for values that are not counted
     const auto type = self.scalar_type();
@@ -245,7 +263,7 @@ using namespace openxpu;
 
 Tensor histc_xpu(const Tensor &self, int64_t bins, const Scalar &min, const Scalar &max) {
     // PyTorch's CPU kernel supports only floating-point dtypes.
-    if (!sorts_on_host(self) || !at::isFloatingType(self.scalar_type()))
+    if (!counts_on_host(self, bins) || !at::isFloatingType(self.scalar_type()))
         return evenly_counted(self, bins, min, max);
     return back(at::histc(as_cpu_input(self), bins, min, max), self);
 }
@@ -254,9 +272,12 @@ Tensor &histc_out_xpu(const Tensor &self, int64_t bins, const Scalar &min, const
 }
 
 Tensor bincount_xpu(const Tensor &self, const std::optional<Tensor> &weights, int64_t minlength) {
-    if (!sorts_on_host(self)) return bin_counts(self, weights.value_or(Tensor()), minlength);
-    const auto weight = weights ? std::optional<Tensor>(as_cpu_input(*weights)) : std::nullopt;
-    return back(at::bincount(as_cpu_input(self), weight, minlength), self);
+    if (counts_on_host(self, minlength)) {
+        const auto values = as_cpu_input(self);
+        if (largest(values) < most_host_bins)
+            return back(at::bincount(values, cpu_weight(weights), minlength), self);
+    }
+    return bin_counts(self, weights.value_or(Tensor()), minlength);
 }
 
 // --- one dimension ---
@@ -281,7 +302,7 @@ std::tuple<Tensor &, Tensor &> histogram_edges_out_xpu(const Tensor &self, const
 std::tuple<Tensor, Tensor> histogram_bins_xpu(const Tensor &self, int64_t bins,
                                               std::optional<ArrayRef<double>> range,
                                               const std::optional<Tensor> &weight, bool density) {
-    if (sorts_on_host(self)) {
+    if (counts_on_host(self, bins)) {
         const auto [hist, edges] =
             at::histogram(as_cpu_input(self), bins, range, cpu_weight(weight), density);
         return {back(hist, self), back(edges, self)};
@@ -309,7 +330,9 @@ std::vector<Tensor> histogramdd_edges_xpu(const Tensor &self, IntArrayRef bins,
 
 Tensor histogramdd_xpu(const Tensor &self, TensorList bins, const std::optional<Tensor> &weight,
                        bool density) {
-    if (!sorts_on_host(self)) return openxpu::histogram(self, bins, weight, density);
+    double all = 1; // bins
+    for (const auto &given : bins) all *= static_cast<double>(given.numel());
+    if (!sorts_on_host(self) || all > most_host_bins) return openxpu::histogram(self, bins, weight, density);
     std::vector<Tensor> edges;
     for (const auto &given : bins) edges.push_back(as_cpu_input(given));
     return back(at::_histogramdd_from_bin_tensors(as_cpu_input(self), edges, cpu_weight(weight), density),

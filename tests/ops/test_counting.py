@@ -145,6 +145,44 @@ def test_bincount_refuses_what_the_cpu_refuses() -> None:
         torch.bincount(torch.tensor([1, 2], device="xpu"), torch.rand(3, device="xpu"))
 
 
+MANY = 2**40  # bins: more memory than any machine has
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        lambda: torch.bincount(torch.tensor([1, MANY], device="xpu")),
+        lambda: torch.bincount(torch.tensor([1, MANY], device="xpu"), torch.ones(2, device="xpu")),
+        lambda: torch.bincount(torch.tensor([1, 2], device="xpu"), minlength=MANY),
+        lambda: torch.bincount(torch.empty(0, dtype=torch.int64, device="xpu"), minlength=MANY),
+        lambda: torch.histc(torch.rand(5, device="xpu"), MANY),
+        lambda: torch.histogram(torch.rand(5, device="xpu"), MANY),
+        lambda: torch.histogramdd(torch.rand(5, 2, device="xpu"), [2**20, 2**20]),
+    ],
+)
+def test_more_bins_than_there_is_memory(count: Callable[[], object]) -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        count()
+
+
+def test_more_bins_than_numbers() -> None:
+    with pytest.raises(RuntimeError, match="maximum value of input overflowed"):
+        torch.bincount(torch.tensor([2**63 - 1], device="xpu"))
+    with pytest.raises(RuntimeError, match="too many bins"):
+        torch.histogramdd(torch.rand(5, 4, device="xpu"), [2**16] * 4)
+
+
+def test_many_bins() -> None:
+    """Above 2**24 bins, libxpu's kernels count on CPU devices, too."""
+    x, weights = torch.tensor([3, 2**24, 3, 0]), torch.tensor([0.5, 2, 0.25, 4])
+    for given in (None, weights):
+        actual = torch.bincount(x.to("xpu"), None if given is None else given.to("xpu"))
+        assert torch.equal(actual.cpu(), torch.bincount(x, given))
+    x = torch.tensor([0, 0.1, 0.7, 1, 2])
+    assert torch.histc(x.to("xpu"), 2**24 + 8, 0, 1).nonzero().numel() == 4
+    assert torch.histogram(x.to("xpu"), 2**24 + 8, range=(0, 1)).hist.sum() == 4
+
+
 def test_weighted_bincount_repeats_where_it_is_asked_to() -> None:
     x, weights = torch.randint(50, (20000,)).to("xpu"), torch.rand(20000).to("xpu")
     torch.use_deterministic_algorithms(True, warn_only=True)
