@@ -133,13 +133,19 @@ static void count_bits(const struct alu *x) {
     }
 }
 
-/* The upper half of a 32-bit product; the multiplication into the accumulator before it is not needed. */
-VECTORIZED static void mach(const struct alu *x) {
+static void write_accumulator(const struct alu *x, int lane, uint32_t v) {
+    if (x->mask & lane_bit[lane]) memcpy(x->thread->registers + REG_ACCUMULATOR + 4 * lane, &v, 4);
+}
+
+/* The upper half of a 32-bit product, and the lower half in the accumulator; the multiplication into it
+ * before is not needed. */
+static void mach(const struct alu *x) {
     const int64_t *a = x->a, *b = x->b;
-    int64_t *restrict r = x->result;
-    EACH_LANE(i, x->lanes) {
+    int64_t *r = x->result;
+    for (int i = 0; i < x->lanes; i++) {
         const int64_t left = a[i], right = b[i], p = left * right;
         r[i] = (left | right) >= 0 ? (int64_t)((uint64_t)p >> 32) : p >> 32;
+        write_accumulator(x, i, (uint32_t)p);
     }
 }
 
@@ -150,8 +156,7 @@ static void add_carry(const struct alu *x) {
     const bool subtract = x->in->opcode == OP_SUBB;
     for (int i = 0; i < x->lanes; i++) {
         r[i] = subtract ? a[i] - b[i] : a[i] + b[i];
-        const uint32_t carry = subtract ? a[i] < b[i] : r[i] < a[i];
-        if (x->mask & lane_bit[i]) memcpy(x->thread->registers + REG_ACCUMULATOR + 4 * i, &carry, 4);
+        write_accumulator(x, i, subtract ? a[i] < b[i] : r[i] < a[i]);
     }
 }
 

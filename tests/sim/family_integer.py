@@ -122,6 +122,7 @@ def products(product: Product) -> Iterator[Operation]:
 def long_products(product: Product) -> Iterator[Operation]:
     """mul + mach or macl: the halves of a 64-bit product (MULH.md; HWConformity.cpp, generateMacl).
 
+    mach leaves the lower half in the accumulator, from where IGC's sequences for products of 64 bits move it.
     Before Xe-HPC the low half is mach without AccWrEn (BinaryEncodingIGA.cpp: "G4_mach ... Op::MACL").
     """
     register = product.register
@@ -134,17 +135,27 @@ def long_products(product: Product) -> Iterator[Operation]:
             return (x * y) >> 32
 
         annotation = "" if product.hpc else " {AccWrEn}"
-        case = arithmetic("mach", high, type, (type, type), values, lanes=lanes, before=[first])
-        if annotation:
-            case = _annotated(case, annotation, product)
-        yield case
+        keep = [f"mov ({lanes}|M0) r80.0<1>:{type.name} acc0.0<1;1,0>:{type.name}"]
+        for compute, after, label in ((high, [], ""), (lambda x, y: x * y, keep, "accumulator")):
+            case = arithmetic(
+                "mach",
+                compute,
+                type,
+                (type, type),
+                values,
+                lanes=lanes,
+                before=[first],
+                after=after,
+                label=label,
+            )
+            yield _annotated(case, annotation) if annotation else case
         low = "macl" if product.hpc else "mach"
         yield arithmetic(
             low, lambda x, y: x * y, type, (type, type), values, lanes=lanes, before=[first], label="low half"
         )
 
 
-def _annotated(case: Operation, annotation: str, product: Product) -> Operation:
+def _annotated(case: Operation, annotation: str) -> Operation:
     plain = case._instruction
 
     def instruction(*arguments) -> str:
