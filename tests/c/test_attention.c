@@ -168,8 +168,8 @@ static void compare(const problem *p, const char *name, const memory *got, const
                     if (!(fabs(v - want[n]) <= slack[n]))
                         fail_msg(
                             "%s of %s, batch %lld, heads %lld of %lld, %lld queries, %lld keys, depths %lld "
-                            "and "
-                            "%lld, causal %d, bias %d, slices %d: %g at %lld %lld %lld %lld, not %g +- %g",
+                            "and %lld, causal %d, bias %d, slices %d, dropout %g: %g at %lld %lld %lld %lld, "
+                            "not %g +- %g",
                             name, xpu_dtype_name(p->dtype), (long long)p->batch, (long long)p->heads,
                             (long long)p->key_heads, (long long)p->queries, (long long)p->keys,
                             (long long)p->depth, (long long)p->value_depth, p->causal, p->bias, p->slices,

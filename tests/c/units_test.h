@@ -1,5 +1,5 @@
 /* Shared by the tests of matrix-engine kernels: the selected engine, counting launches, `PROGRAM [problems
- * [seed [every]]]`. */
+ * [seed [every [pattern of tests]]]]`. */
 #ifndef TESTS_UNITS_TEST_H
 #define TESTS_UNITS_TEST_H
 
@@ -52,6 +52,7 @@ static void read_words(int count, char **words) {
     extra = count > 1 ? atoi(words[1]) : 0;
     if (count > 2) random_state = strtoull(words[2], NULL, 10);
     if (count > 3) every = atoi(words[3]), first = (int)(random_state % (uint64_t)every);
+    if (count > 4) cmocka_set_test_filter(words[4]);
 }
 static inline bool is_left_out(size_t i) { return (int)(i % (size_t)every) != first; }
 
