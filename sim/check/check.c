@@ -118,7 +118,8 @@ static bool is_ordered(const struct check_walk *c, const struct event *before, c
     }
     /* private memory, found by the slot where a thread runs */
     const uint32_t slots = (uint32_t)t->group->worker->slot_groups, count = (uint32_t)c->thread_count;
-    if ((before->group % slots) * count + before->thread - 1 == (uint32_t)t->slot) return true;
+    const uint32_t slot = (uint32_t)(t->slot - t->group->worker->first_slot);
+    if ((before->group % slots) * count + before->thread - 1 == slot) return true;
     return released(&c->groups[before->group], before->time, c->groups[c->group].acquired);
 }
 

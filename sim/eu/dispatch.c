@@ -6,10 +6,11 @@
 
 #include "check/check.h"
 #include "eu/program.h"
+#include "eu/slots.h"
 #include "eu/thread.h"
 #include "profile.h"
 
-enum { TURN = 1 << 16, SHORT_TURN = 64, MAX_WORKERS = 64, SLOTS = 256, POISON = 0xa5 };
+enum { TURN = 1 << 16, SHORT_TURN = 64, MAX_WORKERS = 64, SPREAD = 256, POISON = 0xa5 };
 
 struct job {
     const struct sim_walk *walk;
@@ -46,7 +47,7 @@ static void start_group(struct group *g, const struct job *job, uint64_t index) 
         t->group = g;
         t->program = job->program;
         t->id = i;
-        t->slot = (g->worker->index + (int)(index % (uint64_t)g->worker->slot_groups)) * g->count + i;
+        t->slot = g->worker->first_slot + (int)(index % (uint64_t)g->worker->slot_groups) * g->count + i;
         thread_start(t, i == g->count - 1 ? w->execution_mask & full : full);
     }
     if (g->worker->check) check_group_start(g, index);
@@ -149,15 +150,25 @@ static void run_workers(struct worker_job *workers, int count) {
     for (int i = 1; i < started; i++) pthread_join(workers[i].host, NULL);
 }
 
-/* Checks compare accesses in the order in which they happen: then there is one worker. */
 static int worker_count(const struct job *job) {
-    int n = sim_options()->checks ? 1 : sim_options()->host_threads;
+    int n = sim_options()->host_threads;
     if ((uint64_t)n > job->groups) n = (int)job->groups;
     return n < 1 ? 1 : n > MAX_WORKERS ? MAX_WORKERS : n;
 }
 
+static uint64_t add_counts(const struct job *job, const struct worker_job *workers, int count) {
+    uint64_t instructions = 0;
+    for (int i = 0; i < count; i++) {
+        instructions += workers[i].worker.instructions;
+        if (workers[i].worker.counts) profile_add(job->walk, job->program, workers[i].worker.counts);
+    }
+    return instructions;
+}
+
 int sim_eu_run(const struct sim_walk *walk) {
     struct job job = {.walk = walk, .groups = 1};
+    const int threads = walk->threads > 0 ? walk->threads : 1;
+    const bool checks = sim_options()->checks != 0;
     for (int d = 0; d < 3; d++) {
         if (walk->groups[d] <= walk->first_group[d]) return 0;
         job.groups *= walk->groups[d] - walk->first_group[d];
@@ -165,26 +176,32 @@ int sim_eu_run(const struct sim_walk *walk) {
     struct program *program = program_acquire(walk);
     if (!program) return -1;
     job.program = program;
-    const int count = worker_count(&job);
-    struct worker_job *workers = calloc((size_t)count, sizeof *workers);
-    if (!workers) abort();
     /* if checks know that private memory is used again by other groups only much later, they tell it from
      * shared memory */
-    const int slots = walk->threads > 0 && walk->threads < SLOTS ? SLOTS / walk->threads : 1;
-    struct check_walk *check = sim_options()->checks ? check_walk_start(walk, program, job.groups) : NULL;
+    int parts = !checks ? worker_count(&job) : threads < SPREAD ? SPREAD / threads : 1;
+    const int first_slot = slots_take(walk->product, threads, &parts);
+    if (first_slot < 0) {
+        sim_fault("a work-group of %d threads does not fit on the product", threads);
+        program_release(program);
+        return -1;
+    }
+    const int count = checks ? 1 : parts; /* checks compare accesses in the order in which they happen */
+    struct worker_job *workers = calloc((size_t)count, sizeof *workers);
+    if (!workers) abort();
+    struct check_walk *check = checks ? check_walk_start(walk, program, job.groups) : NULL;
     for (int i = 0; i < count; i++) {
         workers[i].job = &job;
-        workers[i].worker = (struct worker){
-            .vm = walk->vm, .walk = walk, .check = check, .index = i, .slot_groups = check ? slots : 1};
+        workers[i].worker = (struct worker){.vm = walk->vm,
+                                            .walk = walk,
+                                            .check = check,
+                                            .first_slot = first_slot + i * threads,
+                                            .slot_groups = checks ? parts : 1};
         if (sim_options()->profile) workers[i].worker.counts = profile_counts_new(program->count);
     }
     const uint64_t start = sim_time_ns();
     run_workers(workers, count);
-    uint64_t instructions = 0;
-    for (int i = 0; i < count; i++) {
-        instructions += workers[i].worker.instructions;
-        if (workers[i].worker.counts) profile_add(walk, program, workers[i].worker.counts);
-    }
+    slots_give(first_slot, parts * threads);
+    const uint64_t instructions = add_counts(&job, workers, count);
     if (check) check_walk_end(check);
     SIM_LOG(SIM_LOG_SUBMISSIONS, "kernel %s: %llu groups, %llu instructions, %.3f s%s",
             walk->name ? walk->name : "?", (unsigned long long)job.groups, (unsigned long long)instructions,

@@ -8,6 +8,7 @@
  *     lsc.c, block2d.c, atomic.c, hdc.c, gateway.c    messages, by the unit that serves them
  *     memory.c                     translation and access of global and local memory
  *     thread.c, dispatch.c         a hardware thread; work-groups and the host's threads that run them
+ *     slots.c                      the places where a product's hardware threads run
  */
 #ifndef SIM_EU_EU_H
 #define SIM_EU_EU_H
@@ -277,8 +278,7 @@ struct worker {
     struct profile_counts *counts; /* NULL: no profile */
     uint64_t instructions;
     uint64_t random;
-    int index;
-    int slot_groups; /* so many groups in a row run in different slots */
+    int first_slot, slot_groups; /* so many groups in a row run in different slots, from the first on */
 };
 
 static inline int register_bytes(const struct thread *t) { return t->program->register_bytes; }

@@ -57,6 +57,24 @@ static bool load_payload(struct thread *t, uint8_t *to) {
            sim_vm_read(w->vm, w->indirect, to + w->per_thread_bytes, w->cross_thread_bytes);
 }
 
+/* Where the thread runs: kernels compute a number from it by which they find their private memory (IGC,
+ * CShader::GetHWTID). sr0 holds the thread's number in its unit, the unit's and the core's, in bits that are
+ * not adjacent; msg0 the core's from Xe2 on. */
+static void write_place(struct thread *t) {
+    const struct sim_product *p = t->group->walk->product;
+    const uint32_t slot = (uint32_t)t->slot, threads = (uint32_t)p->threads_per_unit;
+    const bool xe3 = p->iga >= SIM_IGA_XE3; /* units of 10 threads: the number takes 4 bits, not 3 */
+    const uint32_t place = xe3 ? slot / threads << 4 | slot % threads : slot, core = place >> (xe3 ? 7 : 6);
+    uint32_t bits = xe3                        ? 0x3cf7f
+                    : p->iga >= SIM_IGA_XE2    ? 0xfb77
+                    : p->iga >= SIM_IGA_XE_HPC ? 0x7f37
+                                               : 0x3fb7;
+    uint32_t state = 0;
+    for (uint32_t rest = place; bits; bits &= bits - 1, rest >>= 1) state |= rest & 1 ? bits & -bits : 0;
+    memcpy(t->registers + REG_STATE, &state, 4);
+    memcpy(t->registers + REG_MESSAGE, &core, 4);
+}
+
 void thread_start(struct thread *t, uint32_t lanes) {
     const struct sim_walk *w = t->group->walk;
     const uint32_t *group = t->group->id;
@@ -79,13 +97,9 @@ void thread_start(struct thread *t, uint32_t lanes) {
     r0[6] = group[1];
     r0[7] = group[2];
     memcpy(t->registers, r0, sizeof r0);
-    /* where the thread runs: private memory is found by this */
     const uint32_t control = (uint32_t)w->rounding << 4 | (w->keep_denormals ? 0x4c0u : 0);
-    const uint32_t state = ((uint32_t)t->slot & 7) | ((uint32_t)t->slot >> 3 & 7) << 4,
-                   message = (uint32_t)t->slot >> 6;
     memcpy(t->registers + REG_CONTROL, &control, 4);
-    memcpy(t->registers + REG_STATE, &state, 4);
-    memcpy(t->registers + REG_MESSAGE, &message, 4);
+    write_place(t);
     uint8_t *payload = t->registers + w->product->register_bytes;
     if (w->generate_local_ids) payload = write_local_ids(t, payload);
     if (w->payload_from_memory && !load_payload(t, payload))
@@ -111,7 +125,8 @@ static void trace_result(const struct thread *t, const struct instruction *in) {
                o->type ? (size_t)type_bytes(o->type) : 4);
         n += snprintf(text + n, sizeof text - (size_t)n, " %llx", (unsigned long long)v);
     }
-    sim_log_line("    =%s", text);
+    sim_log_line("group %u %u %u thread %d =%s", t->group->id[0], t->group->id[1], t->group->id[2], t->id,
+                 text);
 }
 
 void thread_run(struct thread *t, uint64_t budget) {

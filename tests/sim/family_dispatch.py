@@ -3,13 +3,15 @@
 Sources: sim/sim.h (struct sim_walk); Linux' and Intel's COMPUTE_WALKER: NEO (intel/compute-runtime),
 shared/source/gen_common/hw_cmds (Emit Local, Walk Order) and shared/source/helpers/local_id_gen.cpp (local ids are
 words, a run of registers for each dimension; x runs fastest in order 0); r0.1, r0.6 and r0.7 hold the group's id,
-r0.2[7:0] the thread's number in its group.
+r0.2[7:0] the thread's number in its group. Where a thread runs is in sr0 and msg0, from which kernels compute the
+number that finds their private memory: IGC, IGC/Compiler/CISACodeGen/ShaderCodeGen.cpp, CShader::GetHWTID.
 """
 
 import itertools
 from collections.abc import Iterator
 
 import numpy as np
+from assembler import XE3
 from machine import Case, Product, Walk
 
 ORDERS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))  # dimensions, fastest first
@@ -105,5 +107,40 @@ def _local_id(index: int, size: tuple[int, int, int], order: tuple[int, int, int
     raise ValueError(dimension)
 
 
+def _without(value: int, first: int, count: int) -> int:
+    """The value without `count` of its bits, from `first` on."""
+    low = (1 << first) - 1
+    return (value >> count & ~low) | (value & low)
+
+
+def _hardware_thread(product: Product, state: int, core: int) -> int:
+    if product.generation >= XE3:
+        return ((core & 0xFF) << 3 | state >> 4 & 7) * 10 + (state & 15)
+    if product.xe2:
+        return (core & 0xFF) << 6 | _without(state & 0x7F, 3, 1)
+    if product.hpc:
+        return _without(_without(state & 0x7FFF, 6, 2), 3, 1)
+    return _without(_without(state & 0x3FFF, 6, 1), 3, 1)
+
+
+def places(product: Product) -> Iterator[Case]:
+    """No two threads have the same place."""
+    text = (
+        "(W) mov (1|M0) r80.0<1>:ud sr0.0<0;1,0>:ud\n(W) mov (1|M0) r80.1<1>:ud msg0.0<0;1,0>:ud"
+        if product.xe2
+        else "(W) mov (1|M0) r80.0<1>:ud sr0.0<0;1,0>:ud"
+    )
+    threads = 64
+
+    def check(found: dict[int, np.ndarray]) -> list[str]:
+        places = found[80][:, :8].copy().view("<u4").tolist()
+        numbers = [_hardware_thread(product, *place) for place in places]
+        return [] if len(set(numbers)) == threads else [f"numbers {numbers}"]
+
+    yield Case(
+        f"places of {threads} threads", text, {}, {80: 1}, check, walk=Walk(threads=threads), rows=threads
+    )
+
+
 def cases(product: Product) -> list[Case]:
-    return [*groups(product), *local_ids(product)]
+    return [*groups(product), *local_ids(product), *places(product)]
