@@ -79,7 +79,8 @@ static bool read_register(struct cursor *c, long *offset) {
                  {"r", REG_GENERAL, 0}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         const size_t n = strlen(files[i].name);
-        if (strncmp(c->s, files[i].name, n) || !isdigit((unsigned char)c->s[n])) continue;
+        if (strncmp(c->s, files[i].name, n)) continue;
+        if (!isdigit((unsigned char)c->s[n]) && c->s[n] != '<') continue; /* ce has no number */
         c->s += n;
         *offset = files[i].base + read_number(c) * (files[i].bytes ? files[i].bytes : c->register_bytes);
         return true;

@@ -91,6 +91,17 @@ join (16|M0) LAST@
 LAST@:
 """
 
+# ce0: the lanes that are active; IGA prints ce
+CHANNELS = """
+cmp (16|M0) (lt)f0.0 null<1>:d r20.0<1;1,0>:d r40.0<1;1,0>:d
+(~f0.0) goto (16|M0) END@ END@
+(W) mov (1|M0) r60.0<1>:ud ce0.0<0;1,0>:ud
+mov (16|M0) r80.0<1>:d r60.0<0;1,0>:d
+END@:
+join (16|M0) LAST@
+LAST@:
+"""
+
 # leaves the loop in its middle as soon as the sum passes 40
 LOOP_WITH_EXIT = """
 mov (16|M0) r60.0<1>:d r20.0<1;1,0>:d
@@ -281,8 +292,18 @@ def uniform() -> Iterator[Case]:
     yield flow("call, ret", CALL, each(lambda a, b: 2 * a + 1004))
 
 
+def channels() -> Case:
+    """ce0 holds the lanes that execute."""
+
+    def reference(a: list[int], b: list[int]) -> list[int]:
+        taken = [x < y for x, y in zip(a, b, strict=True)]
+        return [sum(on << lane for lane, on in enumerate(taken)) if on else 0 for on in taken]
+
+    return flow("channel enables", CHANNELS, reference)
+
+
 def cases(product: Product) -> list[Case]:
-    return [*divergent(), *uniform()]
+    return [*divergent(), *uniform(), channels()]
 
 
 __all__ = ["FILL", "cases"]
