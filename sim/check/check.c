@@ -194,8 +194,9 @@ static void taint_load(struct check_walk *c, const struct access *a, uint32_t of
     struct taint *x = &c->taints[a->thread->id];
     const struct message *m = a->message;
     if (!m || a->in->destination.kind != OPERAND_REGISTER) return;
-    const int place =
-        m->transposed ? 0 : a->element * block_bytes(a->thread, a->in, m) + a->lane * m->register_bytes;
+    const int place = m->transposed ? 0
+                                    : a->element * block_bytes(a->thread, a->in, m->register_bytes) +
+                                          a->lane * m->register_bytes;
     memset(x->bytes + a->in->destination.lane[0] + place + (int)offset + m->shift / 8, 0xff, size);
     x->any = true;
 }

@@ -101,7 +101,7 @@ static enum taint_use follow_send(struct taint *x, const struct thread *t, const
     const int size = m->transposed ? m->elements * m->element_bytes : m->register_bytes;
     for (int e = 0; e < (m->transposed ? 1 : m->elements); e++)
         for (uint32_t rest = mask; rest; rest &= rest - 1)
-            memset(x->bytes + in->destination.lane[0] + e * block_bytes(t, in, m) +
+            memset(x->bytes + in->destination.lane[0] + e * block_bytes(t, in, m->register_bytes) +
                        __builtin_ctz(rest) * m->register_bytes,
                    0, (size_t)size);
     return TAINT_UNUSED;

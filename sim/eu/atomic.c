@@ -121,7 +121,7 @@ static bool atomic(struct thread *t, const struct instruction *in, const struct 
     struct access a = {
         .thread = t, .in = in, .local = m->local, .store = m->operation != ATOMIC_LOAD, .atomic = true};
     const uint8_t *from = t->registers + in->source[1].lane[0];
-    const int block = block_bytes(t, in, m);
+    const int block = block_bytes(t, in, m->register_bytes);
     for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
         const int i = __builtin_ctz(lanes);
         uint64_t x = 0, y = 0, old = 0;

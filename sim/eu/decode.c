@@ -247,7 +247,7 @@ static bool read_payload(struct cursor *c, struct operand *o) {
     memset(o, 0, sizeof *o);
     if (skip_text(c, "null")) {
         if (!read_null(c, o, 1)) return false;
-    } else if (skip_text(c, "r[s0.")) { /* Xe3: a list of registers, one byte each, in s0 */
+    } else if (skip_text(c, "r[s0.")) { /* Xe3: a list of registers, one byte each, from a byte of s0 on */
         o->kind = OPERAND_INDIRECT;
         o->address = (uint8_t)read_number(c);
         if (!skip_text(c, "]")) return false;
@@ -357,9 +357,9 @@ static bool read_send(struct cursor *c, struct instruction *in, const char *unit
         if (!strcmp(unit, unit_text[i])) in->unit = (uint8_t)i;
     if (!strcmp(unit, "ugml")) in->unit = UNIT_UGM;
     if (!strcmp(unit, "ts")) in->unit = UNIT_GATEWAY; /* Xe-LP ends threads there */
-    if (!read_payload(c, &in->destination) || !read_payload(c, &in->source[0]) ||
-        !read_payload(c, &in->source[1]))
-        return false;
+    if (!read_payload(c, &in->destination) || !read_payload(c, &in->source[0])) return false;
+    const bool gathered = in->source[0].kind == OPERAND_INDIRECT; /* the whole payload */
+    if (!gathered && !read_payload(c, &in->source[1])) return false;
     skip_spaces(c);
     if (strncmp(c->s, "a0.", 3)) {
         in->message.extended = (uint32_t)strtoul(c->s, (char **)&c->s, 0);
@@ -372,7 +372,7 @@ static bool read_send(struct cursor *c, struct instruction *in, const char *unit
     else
         in->message.descriptor = (uint32_t)strtoul(c->s, (char **)&c->s, 0);
     /* before Xe-HP the text gives the payload's length only in the extended descriptor */
-    if (!in->source[1].registers) in->source[1].registers = in->message.extended >> 6 & 31;
+    if (!gathered && !in->source[1].registers) in->source[1].registers = in->message.extended >> 6 & 31;
     in->end_of_thread = strstr(c->s, "EOT") != NULL;
     return at_end(c);
 }

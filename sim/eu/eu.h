@@ -146,7 +146,7 @@ struct operand {
     bool direct;           /* the register file holds the lanes as the domain wants them */
     bool negate, absolute; /* negate: complement, if the opcode is logical */
     uint8_t lanes;
-    uint8_t address;           /* indirect: index of the (first) word of a0 */
+    uint8_t address;           /* indirect: index of the (first) word of a0; of messages: byte of s0 */
     uint8_t lanes_per_address; /* indirect: 0: one address for all */
     uint8_t registers;         /* of a message */
     int16_t displacement;      /* indirect */

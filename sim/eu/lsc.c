@@ -161,7 +161,7 @@ static bool transfer(struct thread *t, const struct instruction *in, const struc
                    (size_t)(in->lanes * m->element_bytes));
         return true;
     }
-    const int block = block_bytes(t, in, m);
+    const int block = block_bytes(t, in, m->register_bytes);
     bool ok = true;
     for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
         a.lane = __builtin_ctz(lanes);

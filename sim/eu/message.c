@@ -35,24 +35,31 @@ static void send_indirect(struct thread *t, const struct instruction *in, uint32
     if (!m.execute || !m.execute(t, in, &m, mask)) t->state = THREAD_FAULTED;
 }
 
-/* Gather messages of Xe3 list the registers of their payload in s0: they are copied together. */
+static struct operand payload_at(int offset, int registers) {
+    struct operand o = {.kind = OPERAND_REGISTER, .registers = (uint8_t)registers};
+    o.lane[0] = (uint16_t)offset;
+    return o;
+}
+
+/* Gather messages of Xe3 list the registers of their payload, addresses and then data, in s0: they are copied
+ * together. */
 static void send_gathered(struct thread *t, const struct instruction *in, uint32_t mask) {
     struct instruction plain = *in;
+    const struct message *m = &in->message;
     uint8_t payload[32 * REGISTER_BYTES_MAX], kept[32 * REGISTER_BYTES_MAX];
-    const int unit = register_bytes(t),
-              count = (int)(in->message.descriptor >> 25 & 15) + in->source[1].registers;
-    const uint8_t *list = t->registers + REG_SCALAR + 8 * in->source[0].address;
+    const int unit = register_bytes(t), count = (int)(m->descriptor >> 25 & 15), place = (256 - 32) * unit;
+    const bool has_lanes = m->address_bytes && !m->transposed; /* else one address for all */
+    const int addresses = has_lanes ? block_bytes(t, in, m->address_bytes) / unit : 1;
+    const uint8_t *list = t->registers + REG_SCALAR + in->source[0].address;
     for (int i = 0; i < count; i++) memcpy(payload + i * unit, t->registers + list[i] * unit, (size_t)unit);
     /* the highest registers hold the payload while the message is sent */
-    uint8_t *const place = t->registers + (256 - 32) * unit;
-    memcpy(kept, place, (size_t)(32 * unit));
-    memcpy(place, payload, (size_t)(count * unit));
-    plain.source[0] = (struct operand){.kind = OPERAND_REGISTER};
-    plain.source[0].lane[0] = (uint16_t)((256 - 32) * unit);
+    memcpy(kept, t->registers + place, (size_t)(32 * unit));
+    memcpy(t->registers + place, payload, (size_t)(count * unit));
+    plain.source[0] = payload_at(place, addresses);
+    if (count > addresses) plain.source[1] = payload_at(place + addresses * unit, count - addresses);
     send(t, &plain, mask);
-    const bool overlaps =
-        in->destination.kind == OPERAND_REGISTER && in->destination.lane[0] >= (256 - 32) * unit;
-    if (!overlaps) memcpy(place, kept, (size_t)(32 * unit));
+    const bool overlaps = in->destination.kind == OPERAND_REGISTER && in->destination.lane[0] >= place;
+    if (!overlaps) memcpy(t->registers + place, kept, (size_t)(32 * unit));
 }
 
 const char *message_bind(struct instruction *in, const struct sim_product *product) {

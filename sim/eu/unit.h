@@ -21,12 +21,11 @@ bool lsc_fence(struct thread *t, const struct instruction *in, const struct mess
 void lsc_addresses(const struct thread *t, const struct instruction *in, const struct message *m,
                    uint64_t base, uint64_t address[MAX_LANES]);
 
-/* Bytes of a register block that holds one element of each lane: of at least as many lanes as a message has.
- */
-static inline int block_bytes(const struct thread *t, const struct instruction *in, const struct message *m) {
+/* Bytes of a register block that holds `bytes` of each lane: of at least as many lanes as a message has. */
+static inline int block_bytes(const struct thread *t, const struct instruction *in, int bytes) {
     const int unit = register_bytes(t);
     const int least = unit == 32 ? 8 : 16, lanes = in->lanes > least ? in->lanes : least;
-    return (lanes * m->register_bytes + unit - 1) / unit * unit;
+    return (lanes * bytes + unit - 1) / unit * unit;
 }
 
 #endif

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import assembler
 import number
 import numpy as np
 from lanes import pack, unpack
@@ -50,6 +51,7 @@ class Message:
     unit: str = "ugm"
     offset: int = 0  # immediate
     surface: int | None = None  # entry of the binding table; 255: none, addresses are absolute
+    list_at: int | None = None  # Xe3: the quadword of s0 that lists the payload's registers
 
     @property
     def quad(self) -> bool:
@@ -85,8 +87,15 @@ class Message:
             extended |= self.surface << 24
             bits |= 3 << 29
         mask = f"{forced or '(W)' if self.transposed else forced}"
-        lanes = 1 if self.transposed else self.lanes
-        return f"{mask} send.{self.unit} ({lanes}|M0) {result} r{ADDRESSES} {source} {extended:#x} {bits:#x}"
+        send = f"{mask} send.{self.unit} ({1 if self.transposed else self.lanes}|M0) {result}"
+        if self.list_at is None:
+            return f"{send} r{ADDRESSES} {source} {extended:#x} {bits:#x}"
+        payload = [*range(ADDRESSES, ADDRESSES + self.address_registers(product)), *range(DATA, DATA + data)]
+        numbers = int.from_bytes(bytes(payload), "little")
+        return (
+            f"(W) mov (1|M0) s0.{self.list_at}<1>:uq {numbers:#x}:uq\n"
+            f"{send} r[s0.{8 * self.list_at}] {extended:#x} {bits + (data << 25):#x}"
+        )
 
 
 def memory_of(seed: int) -> np.ndarray:
@@ -216,6 +225,7 @@ def describe(message: Message) -> str:
     order = "t" if message.transposed else ""
     offset = f" offset {message.offset}" if message.offset else ""
     offset += f" bti {message.surface}" if message.surface is not None else ""
+    offset += f" gathered from s0.{message.list_at}" if message.list_at is not None else ""
     vector = f".{message.vector:04b}" if message.quad else f"x{message.vector}"
     return (
         f"{message.unit} {DATA_NAMES[message.data]}{vector}{order} "
@@ -253,6 +263,14 @@ def flat(product: Product) -> Iterator[Case]:
     for mask in range(1, 16):
         yield loads(product, Message(LOAD_QUAD, D32, mask))
         yield stores(product, Message(STORE_QUAD, D32, mask))
+    if product.generation >= assembler.XE3:  # RegDeps.cpp, findGatherSendMov: bytes of s0, addresses first
+        for at, (data, vector, address, lanes) in enumerate(
+            ((D32, 4, A32, 16), (D64, 2, A64, 16), (D32, 2, A64, 32), (D32, 1, A64, 8))
+        ):
+            surface = 255 if address == A32 else None
+            yield loads(product, Message(LOAD, data, vector, address, lanes, surface=surface, list_at=at))
+            yield stores(product, Message(STORE, data, vector, address, lanes, surface=surface, list_at=at))
+        yield stores(product, Message(STORE, D32, 64, transposed=True, list_at=1))
     if product.xe2:  # DecodeLscImmOff: bits 31:12 of the extended descriptor, signed bytes
         for offset in (4, 1024, -8, -4096):
             yield loads(product, Message(LOAD, D32, 2, offset=offset))
