@@ -18,9 +18,7 @@ smoke() { OPENXPU_SIM_TEST_DRIVER=$driver "$root/.venv/bin/python" -m pytest -q 
 
 # The C tests, each with what it takes to be quick: interpreted lanes are 1,000 times slower than a GPU's.
 c_tests() {
-    local status=0 test units=xmx
-    case $product in dg2 | mtl | arl-h) units=xmx8 ;; esac
-    export OPENXPU_MATRIX=$units # the tests of products ask this variable what the device multiplies with
+    local status=0 test
     for test in api image package graph random cache request dtype fault fork threads pinned fft \
         "matrix 0 0 40" "conv 0 0 40" "attention 0 0 40" quantized package_experts; do
         set -- $test
