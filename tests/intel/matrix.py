@@ -99,7 +99,7 @@ def products() -> Iterator[Kernel]:
             for a_fast, k_major in layouts:
                 result = "-DT=i32 -DOPERAND_T=i8 -DFLOAT_T=0" if dtype == "i8" else f"-DT={dtype} -DFLOAT_T=1"
                 options = (
-                    f"{result} -DCOMPLEX_T=0 -DDOUBLE_T=0 -DMATRIX_{'SQUARES' if unit == 'XMX8' else unit} "
+                    f"{result} -DCOMPLEX_T=0 -DDOUBLE_T=0 -DMATRIX_{unit} "
                     f"{'-DMATRIX_DOT ' if by_fours else ''}-DMATRIX_T={dtype} -DTILE_M={m} "
                     f"-DTILE_N={n} -DTILE_K={k} -DSUBGROUPS_M={subgroups_m} -DSUBGROUPS_N={subgroups_n} -DSTAGES={stages} "
                     f"-DBAND={1024 // m} -DA_ALIGNMENT=16 -DB_ALIGNMENT=16 -DOUT_PAIRS=0 "
