@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 CHOSEN = {
     "gemm": [
         "mm_layouts",
+        "long_sums_round_less_on_cpus",
         "addmm_scalars_and_broadcast",
         "addmm_beta_zero_ignores_nan",
         "addmm_activation",

@@ -4,7 +4,8 @@
  * Algorithm: HOST_K rows of B at a time are packed into panels with columns in the vector lanes; the register
  * tile is HOST_ROWS rows x 16 columns, with A broadcast: six rows fit into 16 registers of eight floats. Rows
  * past the last repeat the last one, columns past the last are 0; neither is stored. Half-precision A is
- * converted to fp32, HOST_K at a time.
+ * converted to fp32, HOST_K at a time. Each panel is summed from 0, which makes rounding errors of long sums
+ * several times smaller than one sum in order would.
  * Options: HOST_ROWS; A_K_MAJOR, B_K_MAJOR, 1 if consecutive k are contiguous; HALVES, T is fp16 or bf16. */
 #define HOST_N 32
 #define HOST_K 128
@@ -94,7 +95,7 @@ XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void ge
 #else
                     a[i] = from_a + row * p.a_stride.row + k0 * step;
 #endif
-                    sum[i] = k0 ? vload16(0, sums + row * HOST_N + n) : 0;
+                    sum[i] = 0;
                 }
                 for (int k = 0; k < depth; k++) {
                     const float16 right = vload16(0, PANEL(n, k));
@@ -103,9 +104,11 @@ XPU_NO_VECTORIZE __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void ge
                 }
                 _Pragma("unroll") for (int i = 0; i < HOST_ROWS; i++) {
                     const int row = m + i;
-                    if (row < rows && !is_last)
+                    if (row >= rows) continue;
+                    if (k0) sum[i] += vload16(0, sums + row * HOST_N + n);
+                    if (!is_last)
                         vstore16(sum[i], 0, sums + row * HOST_N + n);
-                    else if (row < rows)
+                    else
                         host_store(&p, b, m0 + row, n0 + n, sum[i]);
                 }
             }
