@@ -599,8 +599,9 @@ class Elsewhere:
 
 
 def test_a_fresh_process_needs_no_preparation() -> None:
-    files = open_files()
     x = torch.arange(3, dtype=torch.uint8, device="xpu")
+    received([x.clone()])  # starts the thread that hands out files, whose socket stays open
+    files = open_files()
     values = [x.untyped_storage(), x, Elsewhere(x.untyped_storage()), x]
     first, second, third, fourth = received(values)
     assert first == second == fourth == "xpu:0 0 1 2"
