@@ -27,7 +27,8 @@ LIBRARY = HERE / "libxesim.so"
 # The driver's debug keys. It reads them from the environment if the first one is set.
 DRIVER_KEYS = {
     "NEOReadDebugKeys": "1",
-    "EnableDirectSubmission": "0",  # batches come by ioctl
+    "EnableDirectSubmission": "0",  # batches come by ioctl,
+    "CsrDispatchMode": "1",  # each as soon as it is enqueued: so it is with direct submission, too
     "OverrideEnableKmdNotify": "1",  # waits sleep in the kernel driver instead of polling memory:
     "OverrideKmdNotifyDelayMicroseconds": "100",  # the simulated GPU needs the processor
 }
@@ -120,7 +121,7 @@ def _environment(options: argparse.Namespace, driver: Driver) -> dict[str, str]:
     environment["OCL_ICD_VENDORS"] = str(driver.folder / "vendors")
     environment.update(DRIVER_KEYS)
     if options.rings:
-        environment["EnableDirectSubmission"] = "-1"  # the driver's own choice
+        environment.update(EnableDirectSubmission="-1", CsrDispatchMode="0")  # the driver's own choice
     environment["OPENXPU_SIM_CARRIED"] = ",".join(["LD_PRELOAD", "OCL_ICD_VENDORS", *DRIVER_KEYS])
     environment.setdefault("OPENXPU_DEVICE", "gpu")
     folders = [str(driver.libraries / "intel-opencl"), os.environ.get("LD_LIBRARY_PATH")]
