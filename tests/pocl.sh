@@ -8,8 +8,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ ! -e /etc/OpenCL/vendors/pocl.icd ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
-        apt-get install -y -qq pocl-opencl-icd > /dev/null
-        trap 'apt-get remove -y -qq pocl-opencl-icd > /dev/null' EXIT
+        # its .icd file is a configuration file, which apt-get doesn't restore once it has been deleted
+        apt-get install -y -qq -o Dpkg::Options::=--force-confmiss pocl-opencl-icd > /dev/null
+        trap 'apt-get purge -y -qq pocl-opencl-icd > /dev/null' EXIT
     else
         echo "skipped: PoCL is not installed (apt-get install pocl-opencl-icd)"
         exit 77

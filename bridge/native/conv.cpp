@@ -18,7 +18,7 @@
 
 #include "../host_memory.h"
 #include "../operands.h"
-#include "amx.h"
+#include "onednn_faults.h"
 #include "post_ops.h"
 #include "xpu/ops/conv.h"
 
@@ -80,6 +80,13 @@ struct ConvSettings {
     const bool transposed;
     const std::vector<int64_t> output_padding;
     const int64_t groups;
+
+    std::vector<int64_t> output_size(const Tensor &input, const Tensor &weight) const {
+        return transposed
+                   ? at::native::conv_input_size(input.sizes(), weight.sizes(), padding, output_padding,
+                                                 stride, dilation, groups)
+                   : at::native::conv_output_size(input.sizes(), weight.sizes(), padding, stride, dilation);
+    }
 };
 
 // Arguments of a convolution, without post-ops.
@@ -87,12 +94,7 @@ struct Convolution : ConvSettings {
     const Tensor &input, &weight;
     const Tensor bias; // may be undefined
 
-    std::vector<int64_t> output_size() const {
-        return transposed
-                   ? at::native::conv_input_size(input.sizes(), weight.sizes(), padding, output_padding,
-                                                 stride, dilation, groups)
-                   : at::native::conv_output_size(input.sizes(), weight.sizes(), padding, stride, dilation);
-    }
+    std::vector<int64_t> output_size() const { return ConvSettings::output_size(input, weight); }
     c10::DeviceIndex device() const { return input.device().index(); }
 };
 
@@ -122,26 +124,26 @@ Tensor widened(const Tensor &cpu, const ConvSettings &s) {
     return adds ? cpu.to(at::kFloat) : widened(cpu);
 }
 
+// A transposed convolution computes what a convolution's gradients do, and the other way around.
 bool is_wrong_with_amx(const Tensor &input, const Tensor &weight, const ConvSettings &s) {
-    return !s.transposed && at::isReducedFloatingType(input.scalar_type()) &&
-           openxpu::is_wrong_with_amx(
-               at::native::conv_output_size(input.sizes(), weight.sizes(), s.padding, s.stride, s.dilation),
-               weight.sizes(), s.stride, s.padding);
+    return at::isReducedFloatingType(input.scalar_type()) &&
+           (input.size(-1) == 1 ||
+            openxpu::is_wrong_with_amx(s.output_size(input, weight), weight.sizes(), s.stride, s.padding));
+}
+Tensor host_operand(const Tensor &cpu, const ConvSettings &s, bool in_float) {
+    return in_float && cpu.defined() ? cpu.to(at::kFloat) : widened(cpu, s);
 }
 
 // Convolution with PyTorch's CPU operator.
 std::array<Tensor, 1> convolution_cpu(const ConvSettings &s, const std::array<Tensor, 3> &x) {
     const auto format = format_of(x[0], x[1]);
     const bool in_float = is_wrong_with_amx(x[0], x[1], s);
-    const auto operand = [&](const Tensor &given) {
-        return in_float ? given.to(at::kFloat) : widened(given, s);
-    };
     std::optional<Tensor> bias;
-    if (x[2].defined()) bias = operand(x[2].contiguous());
-    return {
-        narrowed(at::convolution(operand(in_order(x[0], format)), operand(in_order(x[1], format)), bias,
-                                 s.stride, s.padding, s.dilation, s.transposed, s.output_padding, s.groups),
-                 x[0].scalar_type())};
+    if (x[2].defined()) bias = host_operand(x[2].contiguous(), s, in_float);
+    return {narrowed(at::convolution(host_operand(in_order(x[0], format), s, in_float),
+                                     host_operand(in_order(x[1], format), s, in_float), bias, s.stride,
+                                     s.padding, s.dilation, s.transposed, s.output_padding, s.groups),
+                     x[0].scalar_type())};
 }
 Tensor convolve_on_host(const Convolution &c) {
     return openxpu::on_host<1, 3, ConvSettings>("host convolution", c.device(), {c.input, c.weight, c.bias},
@@ -153,15 +155,43 @@ struct ConvGradient {
     int64_t channels; // of the result
     std::array<bool, 3> wanted;
 };
-std::array<Tensor, 3> convolution_gradients_cpu(const ConvGradient &g, const std::array<Tensor, 3> &x) {
+std::array<Tensor, 3> gradients_of_onednn(const ConvGradient &g, const std::array<Tensor, 3> &x) {
     const auto format = format_of(x[1], x[2]);
+    const bool in_float = is_wrong_with_amx(x[1], x[2], g.of);
     auto [input, weight, bias] = at::convolution_backward(
-        widened(in_order(x[0], format), g.of), widened(in_order(x[1], format), g.of),
-        widened(in_order(x[2], format), g.of), IntArrayRef(&g.channels, 1), g.of.stride, g.of.padding,
-        g.of.dilation, g.of.transposed, g.of.output_padding, g.of.groups, g.wanted);
+        host_operand(in_order(x[0], format), g.of, in_float),
+        host_operand(in_order(x[1], format), g.of, in_float),
+        host_operand(in_order(x[2], format), g.of, in_float), IntArrayRef(&g.channels, 1), g.of.stride,
+        g.of.padding, g.of.dilation, g.of.transposed, g.of.output_padding, g.of.groups, g.wanted);
     const auto type = x[1].scalar_type();
     return {narrowed(std::move(input), type), narrowed(std::move(weight), type),
             narrowed(std::move(bias), type)};
+}
+
+// The gradient of a weight of one tap, from the pixels that the kernel doesn't skip.
+Tensor gradient_of_one_tap(const ConvGradient &g, std::array<Tensor, 3> x) {
+    const int64_t dims = x[1].dim() - 2;
+    Tensor &wide = x[g.of.transposed ? 0 : 1];
+    const Tensor narrow = x[g.of.transposed ? 1 : 0];
+    for (int64_t i = 0; i < dims; i++)
+        wide = wide.slice(i + 2, 0, (narrow.size(i + 2) - 1) * g.of.stride[i] + 1, g.of.stride[i]);
+    const std::vector<int64_t> one(dims, 1), zero(dims, 0);
+    return gradients_of_onednn(
+        {{one, zero, one, g.of.transposed, zero, g.of.groups}, g.channels, {false, true, false}}, x)[1];
+}
+
+// {of the result, input, weight} -> gradients of {input, weight, bias}, each only if it is wanted.
+std::array<Tensor, 3> convolution_gradients_cpu(const ConvGradient &g, const std::array<Tensor, 3> &x) {
+    const int64_t channels = x[g.of.transposed ? 0 : 1].size(1) / g.of.groups;
+    const bool is_apart =
+        g.wanted[1] && x[0].numel() > 0 && x[1].numel() > 0 &&
+        openxpu::has_wrong_weight_gradient(x[2].sizes(), channels, g.of.stride, g.of.padding);
+    if (!is_apart) return gradients_of_onednn(g, x);
+    std::array<Tensor, 3> result;
+    if (g.wanted[0] || g.wanted[2])
+        result = gradients_of_onednn({g.of, g.channels, {g.wanted[0], false, g.wanted[2]}}, x);
+    result[1] = gradient_of_one_tap(g, x);
+    return result;
 }
 
 // --- fused convolutions ---

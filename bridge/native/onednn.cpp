@@ -27,7 +27,7 @@
 #include "../host_gemm.h"
 #include "../host_memory.h"
 #include "../operands.h"
-#include "native/amx.h"
+#include "native/onednn_faults.h"
 #include "native/post_ops.h"
 #include "native/pointwise.h"
 #include "xpu/memory.h"

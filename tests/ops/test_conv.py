@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from comparing import TOLERANCE, assert_close
+from torch import Tensor
 
 # dims, channels in and out, groups, kernel, stride, padding, dilation
 CASES = [
@@ -189,6 +190,47 @@ def test_taps_of_3_by_3(
         close(leaf.grad, reference.grad, dtype=dtype)
 
 
+def check_gradients(
+    x: Tensor,
+    w: Tensor,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    transposed: bool,
+    shape: tuple[int, ...],  # of the result
+    groups: int = 1,
+) -> None:
+    """Compare all gradients of a convolution with float64's."""
+    sizes = zip(shape[2:], x.shape[2:], stride, padding, w.shape[2:], strict=True)
+    more = [n - ((i - 1) * s - 2 * p + k) if transposed else 0 for n, i, s, p, k in sizes]
+    how = ([shape[1]], stride, padding, [1] * len(stride), transposed, more, groups)
+    dy = torch.randn(shape).to(w.dtype)
+    backward = torch.ops.aten.convolution_backward
+    got = backward(dy.to("xpu"), x.to("xpu"), w.to("xpu"), *how, [True, True, True])
+    want = backward(dy.double(), x.cpu().double(), w.double(), *how, [True, True, True])
+    for one, other in zip(got, want, strict=True):
+        close(one, other, dtype=w.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("channels", [1, 3, 6, 9, 15, 16, 20])
+@pytest.mark.parametrize(
+    "stride, extent", [((2, 2), (12, 20)), ((3, 1), (7, 6)), ((2, 1, 3), (4, 5, 6)), ((2,), (9,))]
+)
+def test_one_tap_that_skips_pixels(
+    stride: tuple[int, ...], extent: tuple[int, ...], channels: int, groups: int, dtype: torch.dtype
+) -> None:
+    """PyTorch's CPU gradients of such weights are wrong for few channels that lie last."""
+    dims = len(stride)
+    last = FORMATS.get(dims, torch.contiguous_format)
+    wide = torch.randn(8, channels * groups, *extent).to(dtype).contiguous(memory_format=last)
+    narrow = torch.randn(8, 4 * groups, *(-(-n // s) for n, s in zip(extent, stride, strict=True)))
+    narrow = narrow.to(dtype).contiguous(memory_format=last)
+    w = torch.randn(4 * groups, channels, *[1] * dims).to(dtype)
+    check_gradients(wide.to("xpu"), w, stride, (0,) * dims, False, narrow.shape, groups)
+    check_gradients(narrow.to("xpu"), w, stride, (0,) * dims, True, wide.shape, groups)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(
     "size, kernel, stride, padding",
@@ -219,6 +261,8 @@ def test_shapes_that_onednn_gets_wrong_with_amx(
         got = function(given, w.to("xpu"), stride=stride, padding=padding)
         want = function(x.double(), w.double(), stride=stride, padding=padding)
         assert_close(got, want, dtype=dtype)
+        check_gradients(given, w, stride, padding, False, want.shape)
+        check_gradients(torch.randn(want.shape, device="xpu").to(dtype), w, stride, padding, True, x.shape)
         if len(stride) > 1:  # with what follows, as torch.compile fuses it
             dilation = [1] * len(stride)
             fused = torch.ops.mkldnn._convolution_pointwise(

@@ -1,7 +1,7 @@
-// Convolutions that oneDNN up to 3.13 gets wrong on processors with AMX, in half precision and int8.
-// https://github.com/pytorch/pytorch/pull/188426, https://github.com/uxlfoundation/oneDNN/pull/5494
+// Convolutions that oneDNN up to 3.13 gets wrong.
 #pragma once
 
+#include <algorithm>
 #include <c10/util/ArrayRef.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -21,6 +21,8 @@ inline bool has_amx() {
 #endif
 }
 
+// On processors with AMX, in half precision and int8: https://github.com/pytorch/pytorch/pull/188426 and
+// https://github.com/uxlfoundation/oneDNN/pull/5494.
 // True for results of one column, and for kernels that are shorter or shallower than their strides, unless
 // they have a single tap and no padding: that is another of oneDNN's kernels. `output` and `weight` are
 // whole sizes.
@@ -35,6 +37,18 @@ inline bool is_wrong_with_amx(c10::IntArrayRef output, c10::IntArrayRef weight, 
         skips |= i + 1 < kernel.size() && stride[i] > kernel[i];
     }
     return skips && !is_single;
+}
+
+// On all processors: https://github.com/uxlfoundation/oneDNN/issues/6035. The gradient of the weight of a
+// kernel of one tap that skips pixels is wrong, and is computed in memory beyond oneDNN's workspace, if
+// pixels have fewer channels than the processor's vectors have elements (up to 16). `channels` are those of a
+// group.
+inline bool has_wrong_weight_gradient(c10::IntArrayRef weight, int64_t channels, c10::IntArrayRef stride,
+                                      c10::IntArrayRef padding) {
+    const auto is = [](c10::IntArrayRef sizes, int64_t wanted) {
+        return std::all_of(sizes.begin(), sizes.end(), [=](int64_t size) { return size == wanted; });
+    };
+    return channels < 16 && is(weight.slice(2), 1) && is(padding, 0) && !is(stride, 1);
 }
 
 } // namespace openxpu
