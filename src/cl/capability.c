@@ -102,6 +102,12 @@ static uint64_t matrix_lanes(const xpu_device_properties *p) {
     return least == 8 || least == 16 ? least : 0;
 }
 
+/* PoCL 3.1's optimizer makes wrong code of kernels with barriers: FFT and attention return zeros and garbage.
+ */
+static bool has_wrong_optimizer(const xpu_device_properties *p) {
+    return strstr(p->platform_name, "Portable Computing Language") && atof(p->driver_version) <= 3.1;
+}
+
 /* The build options of all programs of the device, including OPENXPU_BUILD_OPTIONS. NULL if out of memory. */
 static char *build_options(const query *q, const xpu_device_properties *p) {
     const char *more = getenv("OPENXPU_BUILD_OPTIONS"), *passes = getenv("CL_CONFIG_LLVM_OPTIONS");
@@ -117,6 +123,7 @@ static char *build_options(const query *q, const xpu_device_properties *p) {
     }
     if (!strstr(p->platform_name, "Intel")) /* NVIDIA's and PoCL's print "1 warning generated." to stderr */
         text_add(&options, " -w");
+    if (has_wrong_optimizer(p)) text_add(&options, " -cl-opt-disable");
     if (more && *more) text_addf(&options, " %s", more);
     if (options.failed) text_free(&options);
     return options.data;

@@ -143,6 +143,9 @@ static void load(void) {
      * (tests/intel_cpu/faults/choices.cl, paths.cl), so disable loop unswitching. An option that the driver
      * does not know would end the process; LLVM has had this one for many years. */
     os_environment_default("CL_CONFIG_LLVM_OPTIONS", "-unswitch-threshold=0");
+    /* PoCL 3.1 ends the process by an assertion when another one writes the same program to its cache.
+     * libxpu has a cache of its own. */
+    os_environment_default("POCL_KERNEL_CACHE", "0");
     void *libraries[2] = {find_intel_cpu(), os_library_open(LOADER)};
     for (int i = 0; i < 2; i++) {
         if (!libraries[i] || driver_count == MAX_DRIVERS) continue;
