@@ -31,6 +31,7 @@ static int driver_count;
 static os_once once = OS_ONCE_INIT;
 static xpu_status init_status;
 static char init_text[512];
+static char left_out[256], hint[1024]; /* the first failure of a driver; the hint with it */
 static bool initialized, bad_fork;
 
 /* The driver folder relative to a Python environment, and relative to the folders above this library. */
@@ -105,29 +106,64 @@ static bool fill_api(cl_api *api, void *library) {
     return true;
 }
 
+/* Remembers the first failure of a driver, for the case that no device is found. */
+static void leave_out(const cl_api *driver, cl_platform_id platform, cl_int error) {
+    char name[128] = "an OpenCL driver";
+    if (left_out[0]) return;
+    if (platform) driver->clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name, name, NULL);
+    snprintf(left_out, sizeof left_out, " Left out: %s (%s).", name,
+             error ? cl_error_name(error) : xpu_last_error());
+}
+
 /* Reads every device of a driver into `found`. */
 static int list_devices(const cl_api *driver, cl_device *found, int room) {
     cl_platform_id platforms[MAX_PLATFORMS];
     cl_uint platform_count = 0;
     int count = 0;
-    if (driver->clGetPlatformIDs(MAX_PLATFORMS, platforms, &platform_count) != CL_SUCCESS) return 0;
+    cl_int error = driver->clGetPlatformIDs(MAX_PLATFORMS, platforms, &platform_count);
+    if (error != CL_SUCCESS) {
+        if (error != CL_PLATFORM_NOT_FOUND_KHR) leave_out(driver, NULL, error);
+        return 0;
+    }
     if (platform_count > MAX_PLATFORMS) platform_count = MAX_PLATFORMS;
     for (cl_uint p = 0; p < platform_count; p++) {
         cl_device_id ids[CL_MAX_DEVICES];
         cl_uint id_count = 0;
-        if (driver->clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, CL_MAX_DEVICES, ids, &id_count))
+        error = driver->clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, CL_MAX_DEVICES, ids, &id_count);
+        if (error != CL_SUCCESS) {
+            if (error != CL_DEVICE_NOT_FOUND) leave_out(driver, platforms[p], error);
             continue;
+        }
         if (id_count > CL_MAX_DEVICES) id_count = CL_MAX_DEVICES;
         for (cl_uint i = 0; i < id_count && count < room; i++) {
             cl_device *device = &found[count];
             *device = (cl_device){.api = driver, .platform = platforms[p], .id = ids[i]};
-            if (cl_read_capabilities(device) == XPU_SUCCESS) count++;
+            if (cl_read_capabilities(device) == XPU_SUCCESS)
+                count++;
+            else
+                leave_out(driver, platforms[p], CL_SUCCESS);
         }
     }
     return count;
 }
 
 static void after_fork(void) { bad_fork = initialized; }
+
+static bool is_set(const char *variable) { return getenv(variable) && *getenv(variable); }
+
+static const char *what_to_install(void) {
+    if (is_set("OPENXPU_DEVICE"))
+        return "No OpenCL device matches OPENXPU_DEVICE. `openxpu info` lists the available devices.";
+    if (found_count && is_set("ONEAPI_DEVICE_SELECTOR"))
+        return "No OpenCL device matches ONEAPI_DEVICE_SELECTOR. Unset it and run `openxpu info` to list the "
+               "available devices.";
+    if (is_set("ZE_AFFINITY_MASK")) /* Intel's driver does not list devices that the mask excludes */
+        return "No OpenCL device matches ZE_AFFINITY_MASK. Unset it and run `openxpu info` to list the "
+               "available devices.";
+    return "No OpenCL device was found. For the CPU: pip install intel-opencl-rt intel-cmplr-lib-rt. For an "
+           "Intel GPU: install Intel's compute runtime: the package intel-opencl-icd on Ubuntu and Debian "
+           "12, otherwise (Debian 13 has no package) from github.com/intel/compute-runtime/releases.";
+}
 
 static void load(void) {
     static cl_device found[CL_MAX_DEVICES];
@@ -154,6 +190,7 @@ static void load(void) {
         driver_count++;
         found_count += list_devices(api, found + found_count, CL_MAX_DEVICES - found_count);
     }
+    if (left_out[0]) snprintf(hint, sizeof hint, "%s%s", what_to_install(), left_out);
     const visible_rules rules = {getenv("ZE_AFFINITY_MASK"), getenv("ONEAPI_DEVICE_SELECTOR"),
                                  getenv("OPENXPU_DEVICE")};
     init_status = visible_devices(&rules, found, found_count, cl_devices, CL_MAX_DEVICES, &device_count);
@@ -192,21 +229,7 @@ xpu_status cl_get(int index, cl_device **device) {
 
 const xpu_device_properties *cl_device_properties(int device) { return &cl_devices[device].properties; }
 
-static bool is_set(const char *variable) { return getenv(variable) && *getenv(variable); }
-
-const char *xpu_no_device_hint(void) {
-    if (is_set("OPENXPU_DEVICE"))
-        return "No OpenCL device matches OPENXPU_DEVICE. `openxpu info` lists the available devices.";
-    if (found_count && is_set("ONEAPI_DEVICE_SELECTOR"))
-        return "No OpenCL device matches ONEAPI_DEVICE_SELECTOR. Unset it and run `openxpu info` to list the "
-               "available devices.";
-    if (is_set("ZE_AFFINITY_MASK")) /* Intel's driver does not list devices that the mask excludes */
-        return "No OpenCL device matches ZE_AFFINITY_MASK. Unset it and run `openxpu info` to list the "
-               "available devices.";
-    return "No OpenCL device was found. For the CPU: pip install intel-opencl-rt intel-cmplr-lib-rt. For an "
-           "Intel GPU: install Intel's compute runtime: the package intel-opencl-icd on Ubuntu and Debian "
-           "12, otherwise (Debian 13 has no package) from github.com/intel/compute-runtime/releases.";
-}
+const char *xpu_no_device_hint(void) { return hint[0] ? hint : what_to_install(); }
 
 bool xpu_in_bad_fork(void) { return bad_fork; }
 bool xpu_initialized(void) { return initialized && !bad_fork; }

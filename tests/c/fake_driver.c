@@ -1,7 +1,7 @@
 /* An OpenCL driver with fake devices, loaded in place of Intel's CPU runtime (test_discovery.py): it lists
  * devices, returns their properties and creates contexts. FAKE_DEVICES lists them, separated by commas, each
- * optionally with "@" and a PCI address: "rusticl", "neo" and "nvidia" are GPUs, "cpu" is a CPU. The test
- * provides stubs for all other functions. */
+ * optionally with "@" and a PCI address: "rusticl", "neo" and "nvidia" are GPUs, "cpu" is a CPU. A device
+ * followed by "!" doesn't tell its extensions. The test provides stubs for all other functions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ struct _cl_device_id {
     const struct kind *kind;
     char name[32];
     cl_uint place[4]; /* on the PCI bus */
-    int has_place;
+    int has_place, is_broken;
 };
 struct _cl_platform_id {
     const struct kind *kind;
@@ -46,13 +46,14 @@ static void read_devices(void) {
     const char *at = getenv("FAKE_DEVICES");
     for (count = 0; at && *at && count < DEVICES; count++) {
         struct _cl_device_id *d = &devices[count];
-        const size_t length = strcspn(at, ","), name = strcspn(at, "@,");
+        const size_t length = strcspn(at, ","), name = strcspn(at, "@,!");
         for (int k = 0; k < KINDS; k++)
             if (strlen(kinds[k].name) == name && !strncmp(at, kinds[k].name, name)) d->kind = &kinds[k];
         if (!d->kind) abort();
         snprintf(d->name, sizeof d->name, "%s %d", d->kind->name, count);
         d->has_place =
             sscanf(at + name, "@%x:%x:%x.%x", &d->place[0], &d->place[1], &d->place[2], &d->place[3]) == 4;
+        d->is_broken = at[name] == '!';
         at += length + (at[length] == ',');
     }
     for (int k = 0; k < KINDS; k++) platforms[k].kind = &kinds[k];
@@ -105,7 +106,9 @@ EXPORT cl_int clGetDeviceInfo(cl_device_id device, cl_uint name, size_t room, vo
     case CL_DEVICE_VENDOR: return give_text(kind->vendor, room, to, given);
     case CL_DRIVER_VERSION: return give_text("1.0", room, to, given);
     case CL_DEVICE_VERSION: return give_text("OpenCL 3.0", room, to, given);
-    case CL_DEVICE_EXTENSIONS: return give_text(extensions, room, to, given);
+    case CL_DEVICE_EXTENSIONS:
+        if (device->is_broken) return CL_OUT_OF_RESOURCES;
+        return give_text(extensions, room, to, given);
     case CL_DEVICE_GLOBAL_MEM_SIZE:
     case CL_DEVICE_MAX_MEM_ALLOC_SIZE: return give(&kind->memory, sizeof kind->memory, room, to, given);
     case CL_DEVICE_MAX_COMPUTE_UNITS: return give(&one, sizeof one, room, to, given);

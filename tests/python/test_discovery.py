@@ -81,6 +81,7 @@ def ask(driver: Path, script: str, devices: str, modules: Path | None = None, **
     environment |= {
         "OPENXPU_DRIVER_PATH": str(driver),
         "FAKE_DEVICES": devices,
+        "OCL_ICD_VENDORS": os.devnull,  # no drivers of this machine
         "OPENXPU_DEVICE": "rusticl,neo,nvidia,a processor",
     }
     path = f"import sys; sys.path.insert(0, {str(modules)!r})\n" if modules else ""
@@ -189,6 +190,13 @@ def test_a_mask_set_by_the_program_counts(driver: Path) -> None:
 def test_errors_name_the_variable(driver: Path, variables: dict[str, str], said: str) -> None:
     devices = "rusticl" if "OPENXPU_HOST_MEMORY" not in variables else "rusticl,cpu"
     assert said in ask(driver, COUNTS, devices, **variables)
+
+
+def test_a_device_that_fails_is_named(driver: Path) -> None:
+    """It is left out; the error says why if no other device is left."""
+    error = ask(driver, COUNTS, "neo!")
+    assert "Intel(R) OpenCL Graphics" in error and "CL_OUT_OF_RESOURCES" in error
+    assert ask(driver, COUNTS, "neo!,cpu") == "True True 1 1"
 
 
 def test_properties_as_programs_compare_them(driver: Path) -> None:
