@@ -6,8 +6,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 import torch
 from processes import run_python
+
+needs_emulation = pytest.mark.skipif(
+    not torch.xpu.get_device_properties().sub_group_sizes,
+    reason="a matrix engine is emulated by subgroups of a fixed size, which the device lacks",
+)
 
 
 def written_out(variables: Mapping[str, str], optimized: bool = True) -> dict[str, str]:

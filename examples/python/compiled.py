@@ -113,19 +113,32 @@ WAYS: dict[str, tuple[str, Prepare]] = {
 
 def closing_table(ways: list[str]) -> Table:
     """The table, without rows."""
-    caption = "first: seconds of the first call, which compiles, or loads what the caches have; "
-    caption += "ms: the median of the calls after it"
+    caption = "first call: compiles, or loads what the caches have; ms: the median of the calls after it"
     table = Table(
         title=f"torch.compile on {torch.xpu.get_device_name()}", caption=caption, caption_justify="left"
     )
+    widths = {"compiled": 9, "eager": 7, "C++ on the CPU": 8}
+    firsts = {"compiled": ("first call, s", 8), "C++ on the CPU": ("C++, s", 6)}
     table.add_column("model", width=9)
     for way in ways:
-        table.add_column(f"{way}, ms", justify="right", width=9)
+        table.add_column(f"{way}, ms", justify="right", width=widths[way])
     for way in ways:
-        if way != "eager":
-            table.add_column(f"{way}, first", justify="right", width=9)
+        if way in firsts:
+            table.add_column(firsts[way][0], justify="right", width=firsts[way][1])
     table.add_column("difference", justify="right", width=10)
     return table
+
+
+def add_row(
+    table: Table, name: str, medians: list[float], first: list[float], difference: float, fine: bool
+) -> None:
+    """Adds a model: milliseconds of each way, seconds of the first calls, the difference from eager."""
+    table.add_row(
+        name,
+        *(f"{ms:.{2 if ms < 1000 else 1}f}" for ms in medians),
+        *(f"{seconds:.1f}" for seconds in first),
+        f"{'[green]✓[/]' if fine else '[red]✗[/]'} {difference:.1e}",
+    )
 
 
 def measure(
@@ -164,12 +177,8 @@ def main() -> int:
             good &= fine
             medians = {way: statistics.median(run.seconds[1:]) * 1e3 for way, run in runs.items()}
             bars[name] = medians
-            table.add_row(
-                name,
-                *(f"{ms:.{2 if ms < 1000 else 1}f}" for ms in medians.values()),
-                *(f"{run.first:.1f}" for way, run in runs.items() if way != "eager"),
-                f"{'[green]✓[/]' if fine else '[red]✗[/]'} {difference:.1e}",
-            )
+            first = {way: run.first for way, run in runs.items() if way != "eager"}
+            add_row(table, name, list(medians.values()), list(first.values()), difference, fine)
     console.print(table)
     picture = chart.write(BUILD / "compiled.svg", "torch.compile, a call", "ms", bars)
     console.print(f"chart: {picture}: the milliseconds of a call, as bars", highlight=False)

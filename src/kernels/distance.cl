@@ -40,15 +40,18 @@ __attribute__((reqd_work_group_size(SIDE, SIDE, 1))) __kernel void distance_forw
     __local ACC a[TILE * STRIDE], b[TILE * STRIDE];
     const size_t batch = XPU_GROUP(1) / p.tiles;
     const size_t first1 = (XPU_GROUP(1) - batch * p.tiles) * TILE, first2 = XPU_GROUP(0) * TILE;
-#ifdef PAIRS
-    if (first2 + TILE <= first1) return;
-#endif
     const size_t x = get_local_id(0), y = get_local_id(1);
     const size_t rows1 = p.rows1, rows2 = p.rows2, columns = p.columns;
+#ifdef PAIRS
+    /* no pair is in tiles below the diagonal; a return before the barriers would be wrong code in PoCL 3.1 */
+    const size_t end = first2 + TILE <= first1 ? 0 : columns;
+#else
+    const size_t end = columns;
+#endif
     __global const STORED(T) *x1 = XPU_CPTR(STORED(T), p.x1) + batch * rows1 * columns;
     __global const STORED(T) *x2 = XPU_CPTR(STORED(T), p.x2) + batch * rows2 * columns;
     ACC sum00 = 0, sum01 = 0, sum10 = 0, sum11 = 0;
-    for (size_t k0 = 0; k0 < columns; k0 += SIDE) {
+    for (size_t k0 = 0; k0 < end; k0 += SIDE) {
         const size_t k = k0 + x;
         for (size_t r = y; r < TILE; r += SIDE) {
             a[r * STRIDE + x] = k < columns && first1 + r < rows1 ? x1[(first1 + r) * columns + k] : (ACC)0;

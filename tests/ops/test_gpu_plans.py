@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
-from inner_run import passes
+from inner_run import needs_emulation, passes
 from processes import run_python
 
 HERE = Path(__file__).parent
@@ -55,6 +55,7 @@ def test_transforms_by_kernels_of_their_length() -> None:
     passes({HERE / "test_fft.py": chosen}, every=2, OPENXPU_POLICY="gpu", OPENXPU_TUNING="fft_length=1")
 
 
+@needs_emulation
 @pytest.mark.skipif(os.environ.get("OPENXPU_MATRIX") == "ptx", reason="this is the inner run")
 def test_as_units_do() -> None:
     """With emulated tensor cores."""

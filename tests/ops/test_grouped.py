@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from comparing import assert_close
-from inner_run import passes
+from inner_run import needs_emulation, passes
 from openxpu import _bridge
 
 from .indexing_samples import out_of_range
@@ -424,7 +424,13 @@ PART = "groups and bfloat16 and (some or rest and rows) or scaled or kernels or 
 @pytest.mark.skipif(IS_INNER, reason="this is the inner run")
 @pytest.mark.parametrize(
     "unit",
-    ["none", "ptx", "xmx", *(pytest.param(unit, marks=pytest.mark.extended) for unit in ("fma", "xmx8"))],
+    [
+        "none",
+        pytest.param("ptx", marks=needs_emulation),
+        pytest.param("xmx", marks=needs_emulation),
+        pytest.param("fma", marks=pytest.mark.extended),
+        pytest.param("xmx8", marks=[needs_emulation, pytest.mark.extended]),
+    ],
 )
 def test_by_libxpu(unit: str) -> None:
     keyword = "" if os.environ.get("OPENXPU_TEST_ALL") or unit == "none" else PART

@@ -65,15 +65,18 @@ def test_rows_of_the_main_job(row):
     assert "…" not in text
 
 
+@pytest.mark.parametrize("cpp", [False, True])
 @pytest.mark.parametrize("name", compiled.MODELS)
-def test_rows_of_compiled_models(name):
-    table = compiled.closing_table()
-    compiled.add_row(table, name, [1234.56, 1811.25, 1345.67], (123.4, 567.8), 1.2e-7, True)
+def test_rows_of_compiled_models(name, cpp):
+    ways = list(compiled.WAYS)[: 3 if cpp else 2]
+    table = compiled.closing_table(ways)
+    medians, first = [1234.56, 1811.25, 1345.67][: len(ways)], [123.4, 567.8][: len(ways) - 1]
+    compiled.add_row(table, name, medians, first, 1.2e-7, True)
     lines = shown(table)
     assert max(map(len, lines)) <= 80
     assert 1 <= len(body(lines)) <= 3
     text = "".join(lines)
-    for word in ("1234.6", "1811.2", "1345.7", "567.8", "1.2e-07"):
+    for word in ("1234.6", "1811.2", "123.4", "1.2e-07", *(("1345.7", "567.8") if cpp else ())):
         assert word in text
     assert "…" not in text
 
