@@ -124,9 +124,9 @@ Tensor widened(const Tensor &cpu, const ConvSettings &s) {
     return adds ? cpu.to(at::kFloat) : widened(cpu);
 }
 
-// A transposed convolution computes what a convolution's gradients do, and the other way around.
+// Gradients and transposed convolutions write the other side: oneDNN computes them by the same kernels.
 bool is_wrong_with_amx(const Tensor &input, const Tensor &weight, const ConvSettings &s) {
-    return at::isReducedFloatingType(input.scalar_type()) &&
+    return openxpu::has_amx() && at::isReducedFloatingType(input.scalar_type()) &&
            (input.size(-1) == 1 ||
             openxpu::is_wrong_with_amx(s.output_size(input, weight), weight.sizes(), s.stride, s.padding));
 }

@@ -102,8 +102,7 @@ static uint64_t matrix_lanes(const xpu_device_properties *p) {
     return least == 8 || least == 16 ? least : 0;
 }
 
-/* PoCL 3.1's optimizer makes wrong code of kernels with barriers: FFT and attention return zeros and garbage.
- */
+/* PoCL 3.1's optimizer miscompiles kernels with barriers: FFT and attention return zeros and garbage. */
 static bool has_wrong_optimizer(const xpu_device_properties *p) {
     return strstr(p->platform_name, "Portable Computing Language") && atof(p->driver_version) <= 3.1;
 }

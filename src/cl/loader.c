@@ -31,7 +31,7 @@ static int driver_count;
 static os_once once = OS_ONCE_INIT;
 static xpu_status init_status;
 static char init_text[512];
-static char left_out[256], hint[1024]; /* the first failure of a driver; the hint with it */
+static char first_failure[256], hint[1024]; /* the first failure of a driver; the hint with it */
 static bool initialized, bad_fork;
 
 /* The driver folder relative to a Python environment, and relative to the folders above this library. */
@@ -106,12 +106,12 @@ static bool fill_api(cl_api *api, void *library) {
     return true;
 }
 
-/* Remembers the first failure of a driver, for the case that no device is found. */
-static void leave_out(const cl_api *driver, cl_platform_id platform, cl_int error) {
+/* Remembers the first failure of a driver, which the error for no device names. */
+static void remember_failure(const cl_api *driver, cl_platform_id platform, cl_int error) {
     char name[128] = "an OpenCL driver";
-    if (left_out[0]) return;
+    if (first_failure[0]) return;
     if (platform) driver->clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name, name, NULL);
-    snprintf(left_out, sizeof left_out, " Left out: %s (%s).", name,
+    snprintf(first_failure, sizeof first_failure, " Left out: %s (%s).", name,
              error ? cl_error_name(error) : xpu_last_error());
 }
 
@@ -122,7 +122,7 @@ static int list_devices(const cl_api *driver, cl_device *found, int room) {
     int count = 0;
     cl_int error = driver->clGetPlatformIDs(MAX_PLATFORMS, platforms, &platform_count);
     if (error != CL_SUCCESS) {
-        if (error != CL_PLATFORM_NOT_FOUND_KHR) leave_out(driver, NULL, error);
+        if (error != CL_PLATFORM_NOT_FOUND_KHR) remember_failure(driver, NULL, error);
         return 0;
     }
     if (platform_count > MAX_PLATFORMS) platform_count = MAX_PLATFORMS;
@@ -131,7 +131,7 @@ static int list_devices(const cl_api *driver, cl_device *found, int room) {
         cl_uint id_count = 0;
         error = driver->clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, CL_MAX_DEVICES, ids, &id_count);
         if (error != CL_SUCCESS) {
-            if (error != CL_DEVICE_NOT_FOUND) leave_out(driver, platforms[p], error);
+            if (error != CL_DEVICE_NOT_FOUND) remember_failure(driver, platforms[p], error);
             continue;
         }
         if (id_count > CL_MAX_DEVICES) id_count = CL_MAX_DEVICES;
@@ -141,7 +141,7 @@ static int list_devices(const cl_api *driver, cl_device *found, int room) {
             if (cl_read_capabilities(device) == XPU_SUCCESS)
                 count++;
             else
-                leave_out(driver, platforms[p], CL_SUCCESS);
+                remember_failure(driver, platforms[p], CL_SUCCESS);
         }
     }
     return count;
@@ -151,7 +151,7 @@ static void after_fork(void) { bad_fork = initialized; }
 
 static bool is_set(const char *variable) { return getenv(variable) && *getenv(variable); }
 
-static const char *what_to_install(void) {
+static const char *hint_of_environment(void) {
     if (is_set("OPENXPU_DEVICE"))
         return "No OpenCL device matches OPENXPU_DEVICE. `openxpu info` lists the available devices.";
     if (found_count && is_set("ONEAPI_DEVICE_SELECTOR"))
@@ -190,7 +190,7 @@ static void load(void) {
         driver_count++;
         found_count += list_devices(api, found + found_count, CL_MAX_DEVICES - found_count);
     }
-    if (left_out[0]) snprintf(hint, sizeof hint, "%s%s", what_to_install(), left_out);
+    if (first_failure[0]) snprintf(hint, sizeof hint, "%s%s", hint_of_environment(), first_failure);
     const visible_rules rules = {getenv("ZE_AFFINITY_MASK"), getenv("ONEAPI_DEVICE_SELECTOR"),
                                  getenv("OPENXPU_DEVICE")};
     init_status = visible_devices(&rules, found, found_count, cl_devices, CL_MAX_DEVICES, &device_count);
@@ -229,7 +229,7 @@ xpu_status cl_get(int index, cl_device **device) {
 
 const xpu_device_properties *cl_device_properties(int device) { return &cl_devices[device].properties; }
 
-const char *xpu_no_device_hint(void) { return hint[0] ? hint : what_to_install(); }
+const char *xpu_no_device_hint(void) { return hint[0] ? hint : hint_of_environment(); }
 
 bool xpu_in_bad_fork(void) { return bad_fork; }
 bool xpu_initialized(void) { return initialized && !bad_fork; }

@@ -43,7 +43,7 @@ __attribute__((reqd_work_group_size(SIDE, SIDE, 1))) __kernel void distance_forw
     const size_t x = get_local_id(0), y = get_local_id(1);
     const size_t rows1 = p.rows1, rows2 = p.rows2, columns = p.columns;
 #ifdef PAIRS
-    /* no pair is in tiles below the diagonal; a return before the barriers would be wrong code in PoCL 3.1 */
+    /* tiles below the diagonal have no pairs; PoCL 3.1 miscompiles a return before barriers */
     const size_t end = first2 + TILE <= first1 ? 0 : columns;
 #else
     const size_t end = columns;

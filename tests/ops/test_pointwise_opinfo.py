@@ -96,8 +96,8 @@ def doubled(value):
 HALVES = (torch.bfloat16, torch.float16)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 POLYGAMMA = ("digamma", "polygamma", "special.polygamma")
-# The CPU's kernels of these operators are less exact than ours in these dtypes: by 6e-5 (polygamma), or since they
-# round to the half type in between. float64 is the reference.
+# The CPU's kernels of these operators are less exact than ours in these dtypes: by 6e-5 (polygamma), or because
+# they round to the half type in between. float64 is the reference.
 REFERENCE_IN_DOUBLE = (
     dict.fromkeys(POLYGAMMA, (torch.float32, *INTEGERS))
     | dict.fromkeys(("add", "sub", "linspace", "logspace"), HALVES)
