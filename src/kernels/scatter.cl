@@ -10,7 +10,7 @@
  *                    strides are smaller; SERIAL_FLAT=1: values and indices are contiguous along it;
  *                    IS_CONTIGUOUS_DIM=1: so is the indexed dimension; WRAPS=1: negative indices count from
  *                    the end
- *   scatter_find_destinations, scatter_ordered   CPU, many rows with few destinations: the elements of each
+ *   scatter_find_destinations, scatter_ordered   CPU, contiguous rows with one index each: the rows of each
  *   destination are listed first, and a work-group goes from destination to destination, so that each is
  *   read, written and rounded once
  *   scatter_keys, scatter_runs   GPU, where few work-items would walk far: the destinations of the serial
@@ -27,7 +27,7 @@
  *   scatter_atomic   one work-item per element; atomic instructions of the device, otherwise compare and swap
  *   scatter_init_copies, scatter_merge_copies   with MERGE_COPIES=1, before and after one of the others
  *   into `serial` copies of the destinations of dtype T: they initialize the copies with the neutral
- *   element, and combine out, of dtype S, with all of them
+ *   element, and combine out, of dtype S, with all of them; IS_FLAT=1: both are contiguous
  * Options: T, dtype of the destinations; S, of the elements; OP=0 set, 1 add, 2 multiply, 3 minimum, 4
  * maximum (NaN wins); SORTED=1 for scatter_keys and scatter_runs; ORDERED=1 for scatter_find_destinations and
  * scatter_ordered; NI, DIMS, I, OS0, IS0, KS0 as in index.cl; PDIMS; ATOMIC=0|1; SIZE, bytes of an element;
@@ -80,6 +80,27 @@ static inline computed combine(computed old, computed v) {
 #endif
 }
 
+#if ORDERED || IS_FLAT
+/* Sixteen elements at a time, on CPUs. Sums of integers need no wider type. */
+#if defined(KIND_f)
+#include "vector16.h"
+#define JOIN16(old, v) select(v, old, (old != old) | (OP == 3 ? old < v : old > v))
+#else
+#define LOAD16(from) vload16(0, from)
+#define STORE16(v, to) vstore16(v, 0, to)
+#define JOIN16(old, v) (OP == 3 ? min(old, v) : max(old, v))
+#endif
+#if OP == 0
+#define COMBINE16(old, v) v
+#elif OP == 1
+#define COMBINE16(old, v) old + v
+#elif OP == 2
+#define COMBINE16(old, v) old *v
+#else
+#define COMBINE16(old, v) JOIN16(old, v)
+#endif
+#endif
+
 #if MERGE_COPIES
 
 #define DTYPE_BITS (8 * SIZE)
@@ -125,6 +146,55 @@ static inline bool is_neutral(computed v) {
 #endif
 }
 
+/* Combines the copies' element. (Loads don't wait for each other.) */
+static inline computed combine_copies(xpu_addr from, ulong element, long by_copy, long copies) {
+    computed v = LOAD(T, XPU_CPTR(stored, from), element);
+    long c = 1;
+    if (copies > 8) {
+        computed w[4] = {NEUTRAL, NEUTRAL, NEUTRAL, NEUTRAL};
+        for (; c + 4 <= copies; c += 4)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                w[e] = combine(w[e], LOAD(T, XPU_CPTR(stored, from + (c + e) * by_copy), element));
+        v = combine(combine(v, w[0]), combine(w[1], combine(w[2], w[3])));
+    }
+    for (; c < copies; c++) v = combine(v, LOAD(T, XPU_CPTR(stored, from + c * by_copy), element));
+    return v;
+}
+
+static inline void merge(__global source *to, ulong element, computed v) {
+    if (!is_neutral(v)) STORE(S, to, element, combine(LOAD(S, to, element), v));
+}
+
+#if IS_FLAT
+
+/* A work-item has p.block elements. Their bits are kept by blending, because CPUs without AVX-512 store
+ * single elements of 16 bits one by one. */
+XPU_NO_VECTORIZE __kernel void scatter_merge_copies(struct index_params p) {
+    ulong i = get_global_id(0) * p.block;
+    const ulong end = min(i + p.block, (ulong)p.rows);
+    __global source *to = XPU_PTR(source, p.out);
+    const long by_copy = p.step[0], copies = p.serial;
+    for (; i + 16 <= end; i += 16) {
+        __typeof__(LOAD16(XPU_CPTR(stored, p.in))) v = LOAD16(XPU_CPTR(stored, p.in) + i), next;
+        for (long c = 1; c < copies; c++) {
+            next = LOAD16(XPU_CPTR(stored, p.in + c * by_copy) + i);
+            v = COMBINE16(v, next);
+        }
+#if SIZE == 8
+        const long16 keep = as_long16(v) == as_long((computed)NEUTRAL);
+#else
+        const int16 keep = as_int16(v) == as_int((computed)NEUTRAL);
+#endif
+        if (all(keep)) continue;
+        next = XPU_CAT(load16_, S)(to + i);
+        XPU_CAT(blend16_, S)(COMBINE16(next, v), keep, to + i);
+    }
+    for (; i < end; i++) merge(to, i, combine_copies(p.in, i, by_copy, copies));
+}
+
+#else
+
 __kernel void scatter_merge_copies(struct index_params p) {
     const ulong i = get_global_id(0);
     if (i >= (ulong)p.rows) return;
@@ -137,23 +207,10 @@ __kernel void scatter_merge_copies(struct index_params p) {
         in += r * p.in_stride[d];
         rest = q;
     }
-    const long by_copy = p.step[0], copies = p.serial;
-    const xpu_addr from = p.in + in;
-    computed v = LOAD(T, XPU_CPTR(stored, from), 0);
-    long c = 1;
-    if (copies > 8) { /* loads that don't wait for each other */
-        computed w[4] = {NEUTRAL, NEUTRAL, NEUTRAL, NEUTRAL};
-        for (; c + 4 <= copies; c += 4)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                w[e] = combine(w[e], LOAD(T, XPU_CPTR(stored, from + (c + e) * by_copy), 0));
-        v = combine(combine(v, w[0]), combine(w[1], combine(w[2], w[3])));
-    }
-    for (; c < copies; c++) v = combine(v, LOAD(T, XPU_CPTR(stored, from + c * by_copy), 0));
-    if (is_neutral(v)) return;
-    __global source *place = XPU_PTR(source, p.out + out);
-    STORE(S, place, 0, combine(LOAD(S, place, 0), v));
+    merge(XPU_PTR(source, p.out + out), 0, combine_copies(p.in + in, 0, p.step[0], p.serial));
 }
+
+#endif
 
 #else
 
@@ -189,52 +246,81 @@ static inline void put(xpu_addr to, xpu_addr from, size_t n) {
 #endif
 }
 
-#ifdef ROW_LANES
-
-#if ROW_LANES > 1
-
 #if ORDERED
 
+/* The destination of element s; `extent` if its index is out of range. */
+static inline long place_at(const struct index_params *p, long s, bool reports) {
+    const long given = *XPU_CPTR(index_t, p->index[0] + s * p->index_stride[0][PDIMS]), extent = p->extent[0];
+    const long index = given < 0 && p->wrap ? given + extent : given;
+    if ((ulong)index < (ulong)extent) return index;
+    if (reports) fault_report(p->watch, 0, given, extent);
+    return extent;
+}
+
 /* Lists the elements of each destination: order[end[i-1] … end[i]-1] for destination i, from order[0] on for
- * the first; elements with an index out of range are omitted. */
+ * the first; elements with an index out of range come last. The counter of a run of equal indices stays in a
+ * register, since updates of one place in memory wait for each other. */
 XPU_NO_VECTORIZE __kernel void scatter_find_destinations(struct index_params p) {
     __global int *end = XPU_PTR(int, p.keys), *order = XPU_PTR(int, p.order);
     const long extent = p.extent[0];
-    long index;
     for (long i = 0; i <= extent; i++) end[i] = 0;
-#define EACH_INDEX(s)                                                                                        \
-    for (long s = 0; s < p.serial; s++)                                                                      \
-        if (index = *XPU_CPTR(index_t, p.index[0] + s * p.index_stride[0][PDIMS]),                           \
-            index += index < 0 && p.wrap ? extent : 0, (ulong)index < (ulong)extent)
-    EACH_INDEX(s) end[index + 1]++;
-    for (long i = 1; i < extent; i++) end[i] += end[i - 1];
-    EACH_INDEX(s) order[end[index]++] = (int)s;
-    else fault_report(p.watch, 0, *XPU_CPTR(index_t, p.index[0] + s * p.index_stride[0][PDIMS]), extent);
+    long run = 0, sum = 0;
+    int next = 0;
+    for (long s = 0; s < p.serial; s++) {
+        const long place = place_at(&p, s, true);
+        if (place != run) {
+            end[run] = next;
+            run = place;
+            next = end[run];
+        }
+        next++;
+    }
+    end[run] = next;
+    for (long i = 0; i <= extent; i++) {
+        const int count = end[i];
+        end[i] = (int)sum;
+        sum += count;
+    }
+    run = 0;
+    next = end[0];
+    for (long s = 0; s < p.serial; s++) {
+        const long place = place_at(&p, s, false);
+        if (place != run) {
+            end[run] = next;
+            run = place;
+            next = end[run];
+        }
+        order[next++] = (int)s;
+    }
+    end[run] = next;
 }
 
-/* Combines one element per lane, or eight, with the rows order[s … end-1]. In the remainder all lanes take
- * part; those past `length` use the last element and don't store. (Unrolled by hand: the compiler unrolls
- * loops over private arrays too late; broadcasts tell it that the row is uniform.) */
-#define READ(e) computed v##e = LOAD(T, place, n + e * ROW_LANES);
-#define TAKE(e) v##e = combine(v##e, LOAD(S, row, n + e * ROW_LANES));
-#define WRITE(e) STORE(T, place, n + e * ROW_LANES, v##e);
-#define PUT_RUN(name, EACH, MINE, IF_MINE)                                                                   \
-    static inline void name(xpu_addr to, xpu_addr from, long by_row, __global const int *order, long s,      \
-                            long end, size_t lane, size_t length) {                                          \
-        __global stored *place = XPU_PTR(stored, to);                                                        \
-        const size_t n = MINE;                                                                               \
-        EACH(READ)                                                                                           \
-        for (; s < end; s++) {                                                                               \
-            __global const source *row = XPU_CPTR(source, from + sub_group_broadcast(order[s], 0) * by_row); \
-            EACH(TAKE)                                                                                       \
+/* The rows order[s … end-1], from column c of them on, into a destination's columns. (Written out, because
+ * the compiler keeps small arrays in memory.) */
+#define START16(e) __typeof__(LOAD16(to)) v##e = LOAD16(to + c + e * 16);
+#define TAKE16(e)                                                                                            \
+    {                                                                                                        \
+        const __typeof__(v##e) next = LOAD16(row + c + e * 16);                                              \
+        v##e = COMBINE16(v##e, next);                                                                        \
+    }
+#define END16(e) STORE16(v##e, to + c + e * 16);
+#define PUT_COLUMNS(EACH)                                                                                    \
+    {                                                                                                        \
+        EACH(START16)                                                                                        \
+        for (long k = s; k < end; k++) {                                                                     \
+            __global const source *row = XPU_CPTR(source, from + order[k] * by_row);                         \
+            EACH(TAKE16)                                                                                     \
         }                                                                                                    \
-        IF_MINE { EACH(WRITE) }                                                                              \
+        EACH(END16)                                                                                          \
     }
 #define ONE(X) X(0)
-#define EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-PUT_RUN(store_run, ONE, lane, )
-PUT_RUN(store_8_runs, EIGHT, lane, )
-PUT_RUN(put_last, ONE, min(lane, length - 1), if (lane < length))
+#if SIZE == 8
+#define AT_ONCE 2
+#define ALL(X) X(0) X(1)
+#else
+#define AT_ONCE 4
+#define ALL(X) X(0) X(1) X(2) X(3)
+#endif
 
 /* The first destination whose elements end after element s of the order. */
 static inline long place_of(__global const int *ends, long extent, long s) {
@@ -249,97 +335,152 @@ static inline long place_of(__global const int *ends, long extent, long s) {
     return from;
 }
 
-__attribute__((intel_reqd_sub_group_size(ROW_LANES))) __kernel void scatter_ordered(struct index_params p) {
+XPU_NO_VECTORIZE __kernel void scatter_ordered(struct index_params p) {
     const long parts = (p.size[0] + p.block - 1) / p.block, chunk = (long)XPU_GROUP(0) / parts;
     INDEX_WALK(PDIMS)
     const long columns = min((long)p.block, p.size[0] - x), by_row = p.in_stride[PDIMS];
-    const uint lane = get_sub_group_local_id();
     __global const int *ends = XPU_CPTR(int, p.keys), *order = XPU_CPTR(int, p.order);
     const xpu_addr from = p.in + in;
-    const long count = sub_group_broadcast(ends[p.extent[0] - 1], 0);
+    const long count = ends[p.extent[0] - 1];
     const long first = chunk * count / p.rows, last = (chunk + 1) * count / p.rows;
     /* destinations whose first element is in the chunk */
     long i = first == 0 ? 0 : place_of(ends, p.extent[0], first - 1) + 1;
-    for (long s = i ? sub_group_broadcast(ends[i - 1], 0) : 0; s < last; i++) {
-        const long end = sub_group_broadcast(ends[i], 0);
+    for (long s = i ? ends[i - 1] : 0; s < last; i++) {
+        const long end = ends[i];
         if (s == end) continue;
-        const xpu_addr to = p.out + out + i * p.step[0];
+        __global stored *to = XPU_PTR(stored, p.out + out + i * p.step[0]);
         long c = 0;
-        for (; c + 8 * ROW_LANES <= columns; c += 8 * ROW_LANES)
-            store_8_runs(to, from, by_row, order, s, end, c + lane, 0);
-        for (; c + ROW_LANES <= columns; c += ROW_LANES)
-            store_run(to, from, by_row, order, s, end, c + lane, 0);
-        if (c < columns) put_last(to, from, by_row, order, s, end, c + lane, columns);
+        for (; c + 16 * AT_ONCE <= columns; c += 16 * AT_ONCE) PUT_COLUMNS(ALL)
+        for (; c + 16 <= columns; c += 16) PUT_COLUMNS(ONE)
+        for (; c < columns; c++) {
+            computed v = LOAD(T, to, c);
+            for (long k = s; k < end; k++)
+                v = combine(v, LOAD(S, XPU_CPTR(source, from + order[k] * by_row), c));
+            STORE(T, to, c, v);
+        }
         s = end;
     }
 }
 
-#endif
+#elif defined ROW_LANES
 
-#elif NI == 1
+#if ROW_LANES == 1
 
 #define IN_FLIGHT 4 /* elements whose indices are loaded before any is combined */
 
-/* `length` elements with one index each. */
-static inline void combine_line(const struct index_params *p, xpu_addr place, xpu_addr from, xpu_addr indices,
-                                long length, long by_place, long by_source, long by_index) {
-    const long extent = p->extent[0];
+/* Elements in a line: their addresses, with those of their destinations for index 0, and the strides. */
+struct line {
+    xpu_addr place, from, indices[NI];
+    long by_place, by_source, by_index[NI];
+};
+
+static inline long step_of(const struct index_params *p, int k) {
 #if IS_CONTIGUOUS_DIM
-    const long step = SIZE;
+    return k == NI - 1 ? SIZE : p->step[k];
 #else
-    const long step = p->step[0];
+    return p->step[k];
 #endif
+}
+
+/* Element e's offset among the destinations; *found is set to false if an index is out of range. */
+static inline long offset_at(const struct index_params *p, const struct line *line, long e, bool *found) {
+    long offset = 0;
+#pragma unroll
+    for (int k = 0; k < NI; k++) {
+        long index = *XPU_CPTR(index_t, line->indices[k] + e * line->by_index[k]);
+#if WRAPS
+        index += index >> 63 & p->extent[k];
+#endif
+        *found &= (ulong)index < (ulong)p->extent[k];
+        offset += index * step_of(p, k);
+    }
+    return offset;
+}
+
+static inline void report_line(const struct index_params *p, const struct line *line, long e) {
+    for (int k = 0; k < NI; k++) {
+        const long given = *XPU_CPTR(index_t, line->indices[k] + e * line->by_index[k]);
+        const long index = given < 0 && WRAPS ? given + p->extent[k] : given;
+        if ((ulong)index >= (ulong)p->extent[k]) {
+            fault_report(p->watch, k, given, p->extent[k]);
+            return;
+        }
+    }
+}
+
+static inline void combine_line(const struct index_params *p, struct line line, long length) {
     for (long i = 0; i < length;) {
         for (; i + IN_FLIGHT <= length; i += IN_FLIGHT) {
-            long index[IN_FLIGHT];
+            long offset[IN_FLIGHT];
             computed value[IN_FLIGHT];
-            bool is_there = true;
+            bool found = true;
 #pragma unroll
             for (int e = 0; e < IN_FLIGHT; e++) {
-                index[e] = *XPU_CPTR(index_t, indices + e * by_index);
-#if WRAPS
-                index[e] += index[e] >> 63 & extent;
-#endif
-                is_there &= (ulong)index[e] < (ulong)extent;
-                value[e] = LOAD(S, XPU_CPTR(source, from + e * by_source), 0);
+                offset[e] = offset_at(p, &line, e, &found);
+                value[e] = LOAD(S, XPU_CPTR(source, line.from + e * line.by_source), 0);
             }
-            if (!is_there) break;
+            if (!found) break;
 #pragma unroll
             for (int e = 0; e < IN_FLIGHT; e++) {
-                __global stored *to = XPU_PTR(stored, place + e * by_place + index[e] * step);
+                __global stored *to = XPU_PTR(stored, line.place + e * line.by_place + offset[e]);
 #if OP == 0
                 STORE(T, to, 0, value[e]);
 #else
                 STORE(T, to, 0, combine(LOAD(T, to, 0), value[e]));
 #endif
             }
-            place += IN_FLIGHT * by_place, from += IN_FLIGHT * by_source, indices += IN_FLIGHT * by_index;
+            line.place += IN_FLIGHT * line.by_place, line.from += IN_FLIGHT * line.by_source;
+            for (int k = 0; k < NI; k++) line.indices[k] += IN_FLIGHT * line.by_index[k];
         }
         /* the remainder, and elements with an index out of range */
         for (const long end = min(i + IN_FLIGHT, length); i < end; i++) {
-            const long given = *XPU_CPTR(index_t, indices),
-                       index = given < 0 && WRAPS ? given + extent : given;
-            if ((ulong)index < (ulong)extent)
-                put(place + index * step, from, 0);
+            bool found = true;
+            const long offset = offset_at(p, &line, 0, &found);
+            if (found)
+                put(line.place + offset, line.from, 0);
             else
-                fault_report(p->watch, 0, given, extent);
-            place += by_place, from += by_source, indices += by_index;
+                report_line(p, &line, 0);
+            line.place += line.by_place, line.from += line.by_source;
+            for (int k = 0; k < NI; k++) line.indices[k] += line.by_index[k];
         }
     }
 }
 
-#endif
-
-#if !ORDERED
-#if ROW_LANES == 1
-XPU_NO_VECTORIZE
-#else
-__attribute__((intel_reqd_sub_group_size(ROW_LANES)))
-#endif
-__kernel void scatter_blocks(struct index_params p) {
+XPU_NO_VECTORIZE __kernel void scatter_blocks(struct index_params p) {
     INDEX_WALK(PDIMS)
     const long columns = min((long)p.block, p.size[0] - x);
-#if ROW_LANES > 1
+    struct line line = {.place = p.out + out, .from = p.in + in};
+    for (int k = 0; k < NI; k++) line.indices[k] = p.index[k] + at[k];
+#if SERIAL_FIRST
+    line.by_place = 0;
+#if SERIAL_FLAT
+    line.by_source = sizeof(source);
+    for (int k = 0; k < NI; k++) line.by_index[k] = sizeof(index_t);
+#else
+    line.by_source = p.in_stride[PDIMS];
+    for (int k = 0; k < NI; k++) line.by_index[k] = p.index_stride[k][PDIMS];
+#endif
+    for (long i = 0; i < columns; i++) {
+        combine_line(&p, line, p.serial);
+        line.place += OS0, line.from += IS0;
+        for (int k = 0; k < NI; k++) line.indices[k] += INDEX_STRIDE0(k);
+    }
+#else
+    line.by_place = OS0, line.by_source = IS0;
+    for (int k = 0; k < NI; k++) line.by_index[k] = INDEX_STRIDE0(k);
+    for (long s = 0; s < p.serial; s++) {
+        combine_line(&p, line, columns);
+        line.from += p.in_stride[PDIMS];
+        for (int k = 0; k < NI; k++) line.indices[k] += p.index_stride[k][PDIMS];
+    }
+#endif
+}
+
+#else
+
+__attribute__((intel_reqd_sub_group_size(ROW_LANES))) __kernel void scatter_blocks(struct index_params p) {
+    INDEX_WALK(PDIMS)
+    const long columns = min((long)p.block, p.size[0] - x);
     const uint lane = get_sub_group_local_id();
     for (long s = 0; s < p.serial; s++) {
         INDEX_RESOLVE(offset, found, 0)
@@ -350,45 +491,8 @@ __kernel void scatter_blocks(struct index_params p) {
         }
         INDEX_MOVE(PDIMS, 1);
     }
-#elif NI == 1
-#if SERIAL_FIRST
-#if SERIAL_FLAT
-    const long by_source = sizeof(source), by_index = sizeof(index_t);
-#else
-    const long by_source = p.in_stride[PDIMS], by_index = p.index_stride[0][PDIMS];
-#endif
-    for (long i = 0; i < columns; i++)
-        combine_line(&p, p.out + out + i * OS0, p.in + in + i * IS0,
-                     p.index[0] + at[0] + i * INDEX_STRIDE0(0), p.serial, 0, by_source, by_index);
-#else
-    for (long s = 0; s < p.serial; s++) {
-        combine_line(&p, p.out + out, p.in + in, p.index[0] + at[0], columns, OS0, IS0, INDEX_STRIDE0(0));
-        INDEX_MOVE(PDIMS, 1);
-    }
-#endif
-#elif SERIAL_FIRST
-    const long in0 = in;
-    long at0[NI];
-    for (int k = 0; k < NI; k++) at0[k] = at[k];
-    for (long i = 0; i < columns; i++) {
-        in = in0;
-        for (int k = 0; k < NI; k++) at[k] = at0[k];
-        for (long s = 0; s < p.serial; s++) {
-            INDEX_RESOLVE(offset, found, i)
-            if (found) put(p.out + out + offset + i * OS0, p.in + in + i * IS0, 0);
-            INDEX_MOVE(PDIMS, 1);
-        }
-    }
-#else
-    for (long s = 0; s < p.serial; s++) {
-        for (long i = 0; i < columns; i++) {
-            INDEX_RESOLVE(offset, found, i)
-            if (found) put(p.out + out + offset + i * OS0, p.in + in + i * IS0, 0);
-        }
-        INDEX_MOVE(PDIMS, 1);
-    }
-#endif
 }
+
 #endif
 
 #elif SORTED

@@ -15,8 +15,9 @@ typedef struct accumulation {
     xpu_scatter_op op;
     xpu_dtype dtype, source; /* of the destinations, and of the values combined with them */
     bool atomic;
-    bool sorted; /* in any order mode: for sums that are rounded once */
-    bool any;    /* elements of a destination may be combined in any order */
+    bool sorted;  /* in any order mode: for sums that are rounded once */
+    bool any;     /* elements of a destination may be combined in any order */
+    bool ordered; /* row by row, destination by destination (is_ordered) */
 } accumulation;
 
 /* How a CPU device divides the work: work-items per block, 0 without blocks; which dimension is innermost. */
@@ -33,15 +34,21 @@ static int64_t others_of(const index_walk *walk) {
     return others;
 }
 
-/* Rows are processed by destination if there are at least twice as many rows as destinations (all
- * destinations are visited too), enough destinations for all compute units, which do not overlap (several
- * work-groups write them), no batch dimensions (these are divided among work-groups anyway), and 32-bit
- * counts. */
-static bool is_ordered(const index_walk *walk) {
-    const struct index_params *p = &walk->params;
-    return walk->indices == 1 && p->serial / 2 >= p->extent[0] && p->serial <= INT32_MAX &&
-           p->extent[0] >= 2 * (int64_t)walk->properties->max_compute_units && others_of(walk) == 1 &&
-           llabs(p->step[0]) >= p->size[0] * (int64_t)walk->element;
+/* Are contiguous rows with one index each combined destination by destination? Destinations, all of which are
+ * visited, must not be many more than rows, and must not overlap: several work-groups write them. */
+static bool is_ordered(const xpu_device_properties *properties, const xpu_iter *iter,
+                       const xpu_indexed *indexed) {
+    const xpu_dtype dtype = iter->operand[0].dtype;
+    const int64_t element = (int64_t)xpu_dtype_size(dtype);
+    if (!uses_cpu_policy(properties) || indexed->count != 1 || iter->dims != 2 || dtype == XPU_BOOL ||
+        dtype_is_complex(dtype))
+        return false;
+    const int row = iter->operand[0].stride[0] == 0; /* the dimension of a row; the other one is serial */
+    const int64_t columns = iter->size[row], rows = iter->size[1 - row];
+    return iter->operand[0].stride[1 - row] == 0 && iter->operand[0].stride[row] == element &&
+           iter->operand[1].stride[row] == element && iter->operand[2].stride[row] == 0 &&
+           columns >= 2 * ROW_LANES && rows > 1 && rows <= INT32_MAX && indexed->extent[0] > 0 &&
+           indexed->extent[0] / 2 <= rows && llabs(indexed->stride[0]) >= columns * element;
 }
 
 static blocks plan_blocks(index_walk *walk, bool atomic) {
@@ -58,9 +65,11 @@ static blocks plan_blocks(index_walk *walk, bool atomic) {
     if (plan.lanes > 1)
         p->block = (p->block + plan.lanes - 1) / plan.lanes * plan.lanes;
     else
-        plan.serial_first = llabs(p->index_stride[0][walk->parallel]) < llabs(p->index_stride[0][0]);
-    plan.serial_flat = plan.serial_first && p->in_stride[walk->parallel] == (int64_t)walk->element_in &&
-                       p->index_stride[0][walk->parallel] == (int64_t)xpu_dtype_size(walk->index_dtype);
+        plan.serial_first =
+            p->block == 1 || llabs(p->index_stride[0][walk->parallel]) < llabs(p->index_stride[0][0]);
+    plan.serial_flat = plan.serial_first && p->in_stride[walk->parallel] == (int64_t)walk->element_in;
+    for (int k = 0; k < walk->indices; k++)
+        plan.serial_flat &= p->index_stride[k][walk->parallel] == (int64_t)xpu_dtype_size(walk->index_dtype);
     return plan;
 }
 
@@ -79,7 +88,7 @@ typedef enum entry {
 } entry;
 typedef struct variant {
     entry entry;
-    blocks plan; /* of ENTRY_BLOCKS, ENTRY_PLACES and ENTRY_ORDERED */
+    blocks plan; /* of ENTRY_BLOCKS */
 } variant;
 
 static void combination_spec(kernel_spec *spec, const accumulation *a) {
@@ -113,10 +122,10 @@ static xpu_status find_kernel(const index_walk *walk, const accumulation *a, var
     const blocks plan = v.plan;
     spec_int_if(&spec, plan.lanes, "ROW_LANES", plan.lanes, 16);
     spec_int_if(&spec, plan.lanes, "SERIAL_FIRST", plan.serial_first, 1);
-    const bool lines = plan.lanes == 1 && walk->indices == 1;
+    const bool lines = plan.lanes == 1;
     spec_int_if(&spec, lines, "SERIAL_FLAT", lines && plan.serial_flat, 1);
-    spec_int_if(&spec, lines, "IS_CONTIGUOUS_DIM", lines && walk->params.step[0] == (int64_t)walk->element,
-                1);
+    spec_int_if(&spec, lines, "IS_CONTIGUOUS_DIM",
+                lines && walk->params.step[walk->indices - 1] == (int64_t)walk->element, 1);
     spec_int_if(&spec, lines, "WRAPS", lines && walk->params.wrap, 1);
     *kernel = kernel_find(walk->device, &spec);
     if (*kernel) return XPU_SUCCESS;
@@ -276,25 +285,26 @@ static xpu_status combine_sorted(xpu_stream *stream, index_walk *walk, const acc
 
 enum { WHOLE_COLUMNS = 1024 }; /* columns of a work-group, at least */
 
-static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const accumulation *a, blocks plan) {
+static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const accumulation *a) {
     struct index_params *p = &walk->params;
     xpu_kernel *find_places, *go_through;
-    XPU_TRY(find_kernel(walk, a, (variant){ENTRY_PLACES, plan}, &find_places));
-    XPU_TRY(find_kernel(walk, a, (variant){ENTRY_ORDERED, plan}, &go_through));
+    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_PLACES}, &find_places));
+    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_ORDERED}, &go_through));
     const size_t ends = (size_t)p->extent[0] + 1, rows = (size_t)p->serial;
     int32_t *memory;
     XPU_TRY(xpu_workspace_take(stream, (ends + rows) * sizeof *memory, (void **)&memory));
     p->keys = XPU_ADDR(memory);
     p->order = XPU_ADDR(memory + ends);
     const xpu_range one = {.dims = 1, .groups = {1}, .local = {1}, .work = 4 * (uint64_t)(ends + rows)};
-    /* Divide rows among work-groups rather than columns: groups that shared rows would compete for cache
-     * lines. */
-    const int64_t cut = p->size[0] / WHOLE_COLUMNS;
-    p->block = (int32_t)(cut < 2 ? p->size[0] : align_up(div_up(p->size[0], cut), plan.lanes));
-    const int64_t parts = div_up(p->size[0], p->block);
-    const int64_t wanted = div_up(4 * (int64_t)walk->properties->max_compute_units, parts);
+    /* Divide rows among work-groups rather than columns if there are enough destinations: groups that shared
+     * rows would compete for cache lines. */
+    const int64_t groups = 4 * (int64_t)walk->properties->max_compute_units;
+    int64_t cut = p->size[0] / WHOLE_COLUMNS;
+    if (cut * p->extent[0] < groups / 2) cut = div_up(groups / 2, p->extent[0]);
+    p->block = (int32_t)(cut < 2 ? p->size[0] : align_up(div_up(p->size[0], cut), ROW_LANES));
+    const int64_t parts = div_up(p->size[0], p->block), wanted = div_up(groups, parts);
     p->rows = wanted < p->extent[0] ? wanted : p->extent[0];
-    xpu_range range = index_blocks(walk, p->block, (size_t)plan.lanes);
+    xpu_range range = index_blocks(walk, p->block, 1);
     range.groups[0] *= (size_t)p->rows;
     xpu_status status = xpu_launch(stream, find_places, &one, p, sizeof *p);
     if (status == XPU_SUCCESS) status = xpu_launch(stream, go_through, &range, p, sizeof *p);
@@ -303,9 +313,9 @@ static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const ac
 
 static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
     const accumulation *a = context;
+    if (a->ordered) return combine_ordered(stream, walk, a);
     if (!a->atomic && is_sorted(walk, a->sorted)) return combine_sorted(stream, walk, a);
     blocks plan = plan_blocks(walk, a->atomic);
-    if (plan.lanes > 1 && is_ordered(walk)) return combine_ordered(stream, walk, a, plan);
     const variant v = {.entry = a->atomic    ? ENTRY_ATOMIC
                                 : plan.lanes ? ENTRY_BLOCKS
                                              : ENTRY_DETERMINISTIC,
@@ -359,7 +369,8 @@ enum {
     ATOMIC_COPIES = 32,    /* adjacent work-items of a warp use different copies */
     WALK_MOST = 4096,      /* maximum number of elements per work-item */
     CONTENDED = 16,        /* with so few destinations even atomic instructions wait for each other */
-    COPIED_PLACES = 4      /* per element: with more destinations sorting is faster */
+    COPIED_PLACES = 4,     /* per element: with more destinations sorting is faster */
+    CACHE_LINES = 128      /* bytes: processors fetch two lines at a time */
 };
 
 /* The sizes of a scatter's iteration. */
@@ -455,6 +466,10 @@ static xpu_status run_merge_copies(xpu_stream *stream, const accumulation *a, co
     combination_spec(&spec, a);
     spec_int(&spec, "DIMS", places->dims, 8);
     spec_int(&spec, "MERGE_COPIES", 1, 1);
+    const bool flat = !begin && properties->type == XPU_DEVICE_CPU && dtype_class(a->dtype) == 'f' &&
+                      places->dims == 1 && p->out_stride[0] == (int64_t)xpu_dtype_size(a->source) &&
+                      p->in_stride[0] == (int64_t)xpu_dtype_size(a->dtype);
+    spec_bool(&spec, "IS_FLAT", flat);
     spec_key_only(&spec, "begin", begin, 1);
     const char *name = begin ? "scatter_init_copies" : "scatter_merge_copies";
     xpu_kernel *kernel = kernel_find(device, &spec);
@@ -463,8 +478,10 @@ static xpu_status run_merge_copies(xpu_stream *stream, const accumulation *a, co
                                  dtype_token(a->dtype)));
     size_t group = uses_cpu_policy(properties) ? 1024 : 256;
     if (group > properties->max_work_group_size) group = properties->max_work_group_size;
+    p->block = flat ? (int32_t)group : 1;
+    if (flat) group = 1;
     const xpu_range range = {.dims = 1,
-                             .groups = {((size_t)p->rows + group - 1) / group},
+                             .groups = {(size_t)div_up(div_up(p->rows, p->block), (int64_t)group)},
                              .local = {group},
                              .work = (uint64_t)p->rows * (begin ? 1 : 2 + (uint64_t)p->serial)};
     return xpu_launch(stream, kernel, &range, p, sizeof *p);
@@ -503,6 +520,31 @@ static xpu_status add_up(xpu_stream *stream, const char *name, const xpu_iter *i
     return index_run(stream, name, iter, indexed, !a->atomic, fault, combine, a);
 }
 
+/* Gives the destinations of `iter` and `indexed` contiguous strides, in bytes from `unit` on, in the order of
+ * their present ones; `join` walks over all destinations (operand 0) and their new places (operand 1).
+ * Returns their number. */
+static int64_t pack_places(xpu_iter *iter, xpu_indexed *indexed, int64_t unit, xpu_iter *join) {
+    int64_t *strides[XPU_MAX_DIMS + XPU_MAX_INDICES], sizes[XPU_MAX_DIMS + XPU_MAX_INDICES], places = 1;
+    int dims = 0;
+    for (int d = 0; d < iter->dims; d++)
+        if (iter->operand[0].stride[d] != 0)
+            sizes[dims] = iter->size[d], strides[dims++] = &iter->operand[0].stride[d];
+    for (int k = 0; k < indexed->count; k++)
+        sizes[dims] = indexed->extent[k], strides[dims++] = &indexed->stride[k];
+    for (int left = dims; left > 0; left--) {
+        int least = 0;
+        for (int d = 1; d < left; d++)
+            if (llabs(*strides[d]) < llabs(*strides[least])) least = d;
+        join->size[join->dims] = sizes[least];
+        join->operand[0].stride[join->dims] = *strides[least];
+        *strides[least] = join->operand[1].stride[join->dims++] = unit * places;
+        places *= sizes[least];
+        strides[least] = strides[left - 1], sizes[least] = sizes[left - 1];
+    }
+    xpu_iter_coalesce(join);
+    return places;
+}
+
 /* Combines elements into copies of the destinations, and these into the destinations. */
 static xpu_status combine_copies(xpu_stream *stream, const char *name, const xpu_iter *given,
                                  const xpu_indexed *given_indexed, const copying *plan, xpu_fault *fault) {
@@ -510,7 +552,6 @@ static xpu_status combine_copies(xpu_stream *stream, const char *name, const xpu
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
     const bool mixed = !uses_cpu_policy(properties);
     const int64_t unit = (int64_t)xpu_dtype_size(plan->dtype);
-    int64_t by_place = mixed ? unit * plan->copies : unit, places = 1;
     accumulation sums = {.op = plan->op,
                          .dtype = plan->dtype,
                          .source = given->operand[1].dtype,
@@ -523,29 +564,16 @@ static xpu_status combine_copies(xpu_stream *stream, const char *name, const xpu
     xpu_indexed indexed = *given_indexed;
     iter.operand[0].dtype = plan->dtype;
     join.operand[0].data = given->operand[0].data;
-    for (int d = 0; d < iter.dims; d++) {
-        if (given->operand[0].stride[d] == 0) continue;
-        iter.operand[0].stride[d] = by_place * places;
-        join.size[join.dims] = iter.size[d];
-        join.operand[0].stride[join.dims] = given->operand[0].stride[d];
-        join.operand[1].stride[join.dims++] = by_place * places;
-        places *= iter.size[d];
-    }
-    for (int k = 0; k < indexed.count; k++) {
-        indexed.stride[k] = by_place * places;
-        join.size[join.dims] = indexed.extent[k];
-        join.operand[0].stride[join.dims] = given_indexed->stride[k];
-        join.operand[1].stride[join.dims++] = by_place * places;
-        places *= indexed.extent[k];
-    }
-    xpu_iter_coalesce(&join);
-    const int64_t by_copy = mixed ? unit : unit * places;
+    const int64_t places = pack_places(&iter, &indexed, mixed ? unit * plan->copies : unit, &join);
+    /* Threads that update copies in one cache line would wait for each other. */
+    const int64_t by_copy = mixed ? unit : align_up(unit * places, CACHE_LINES);
+    const int64_t bytes = mixed ? unit * places * plan->copies : by_copy * plan->copies;
     char *memory;
-    XPU_TRY(xpu_workspace_take(stream, (size_t)(unit * places * plan->copies), (void **)&memory));
+    XPU_TRY(xpu_workspace_take(stream, (size_t)bytes, (void **)&memory));
     iter.operand[0].data = memory;
     cut(&iter, &rest, plan->copies, by_copy, mixed);
 
-    struct index_params p = {.in = XPU_ADDR(memory), .rows = places * plan->copies};
+    struct index_params p = {.in = XPU_ADDR(memory), .rows = bytes / unit};
     const xpu_iter none = {.dims = 0};
     xpu_status status = run_merge_copies(stream, &sums, &none, true, &p);
     if (status == XPU_SUCCESS) status = add_up(stream, name, &iter, &indexed, fault, &sums);
@@ -586,6 +614,8 @@ static xpu_status accumulate(xpu_stream *stream, const char *name, const xpu_ite
     if (order == XPU_ORDER_ATOMIC && !has_atomic(properties, a.dtype, op))
         return op_fail(XPU_ERROR_NOT_SUPPORTED, "scatter: this device has no atomic update of %s",
                        dtype_token(a.dtype));
+    a.ordered = order != XPU_ORDER_ATOMIC && is_ordered(properties, iter, indexed);
+    if (a.ordered) return add_up(stream, name, iter, indexed, fault, &a);
     const extent e = measure(iter, indexed);
     const copying plan = plan_copies(properties, &e, a.dtype, op, order);
     if (plan.copies > 0) return combine_copies(stream, name, iter, indexed, &plan, fault);

@@ -133,6 +133,61 @@ def test_reduced_rows(reduce: str) -> None:
         same(lambda x, i, v: x.index_reduce_(0, i, v, reduce), x, i, v, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin"])
+@by_real
+def test_rows_of_any_width(dtype: torch.dtype, reduce: str) -> None:
+    """Widths around 16 and 64 columns, few and many destinations, runs of equal indices; NaN in a column."""
+    for columns in (31, 32, 47, 64, 65, 143, 1089, 2100):
+        for places, index in (
+            (1, torch.zeros(50)),
+            (3, torch.arange(90) // 40),
+            (70, torch.randint(70, (60,))),
+            (130, torch.arange(64) * 2),
+        ):
+            i = index.long()
+            x, v = (torch.randint(1, 9, (n, columns)).to(dtype) for n in (places, len(i)))
+            if reduce == "prod":
+                v = (v % 2 + 1).to(dtype)
+            if dtype.is_floating_point:
+                v[len(i) // 2, columns // 3] = float("nan")
+            wide = wide_sums(x), i[:, None].expand(-1, columns), wide_sums(v)
+            wanted = wide[0].scatter_reduce(0, wide[1], wide[2], reduce)
+            there = x.to("xpu"), i.to("xpu"), v.to("xpu")
+            if reduce == "sum":
+                got = there[0].index_add(0, there[1], there[2])
+            else:
+                got = there[0].index_reduce(0, there[1], there[2], reduce)
+            if not dtype.is_floating_point:
+                right(got, wanted)
+                continue
+            assert_close(got, wanted.to(dtype), rtol=torch.finfo(dtype).eps, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALVES], ids=lambda d: str(d)[6:])
+@pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin"])
+def test_places_without_elements_keep_their_bits(dtype: torch.dtype, reduce: str) -> None:
+    """Payloads of quiet NaN and signs of zeros, in numbers of destinations around vectors and blocks of them."""
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+    nan = {
+        torch.bfloat16: 0x7FE5,
+        torch.float16: 0x7E5A,
+        torch.float32: 0x7FE00005,
+        torch.float64: 0x7FF8 << 48 | 5,
+    }
+    for places in (1, 15, 16, 17, 1000, 1024, 1041, 30_000):
+        x = torch.zeros(places, 2, dtype=dtype)
+        x.view(bits)[::2] = nan[dtype]
+        x[1::2] = -0.0
+        i = torch.arange(0, places, 3)
+        i, v = i.repeat(40_000 // len(i) + 1), torch.ones((), dtype=dtype)
+        for part in (x, x[:, 0], x[:, 0].contiguous()):
+            index = i if part.dim() == 1 else i[:, None].expand(-1, 2)
+            values = v.expand(index.shape).contiguous().to("xpu")
+            got = part.to("xpu").scatter_reduce(0, index.to("xpu"), values, reduce).cpu()
+            rest = torch.arange(places) % 3 > 0
+            assert torch.equal(got[rest].view(bits), part[rest].contiguous().view(bits)), (places, part.shape)
+
+
 @pytest.mark.skipif(
     os.environ.get("OPENXPU_POLICY") == "gpu" or torch.xpu.get_device_properties().type != "cpu",
     reason="GPUs round each sum",

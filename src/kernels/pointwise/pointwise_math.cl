@@ -229,8 +229,8 @@ static inline T m_fmod(T a, T b) {
     return b == 0 ? a : b == -1 ? (T)0 : r;
 }
 static inline T m_div_floor(T a, T b) {
-    T q = m_div_trunc(a, b);
-    return b != 0 && (a < 0) != (b < 0) && m_fmod(a, b) != 0 ? (T)(q - 1) : q;
+    T q = m_div_trunc(a, b), r = (T)((ulong)(long)a - (ulong)(long)q * (ulong)(long)b);
+    return b != 0 && r != 0 && (r < 0) != (b < 0) ? (T)(q - 1) : q;
 }
 static inline T m_remainder(T a, T b) {
     T r = m_fmod(a, b);
