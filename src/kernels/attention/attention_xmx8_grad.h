@@ -31,6 +31,9 @@ typedef struct grad_state {
     uint role; /* index within the set */
 #if BANDED
     band within; /* of the scores, relative to query 0 */
+#if GRADS != 0
+    uint keys_of_query; /* the width of the band */
+#endif
 #endif
     left_rows rows;
     float8 sum[SUMS][SUMS_M];
@@ -72,13 +75,22 @@ INLINED void compute_weights(const attention_params *p, __private const grad_sta
         }
 #else
     const float factor = p->scale * LOG2E;
+#if BANDED && GRADS != 0
+    /* A query's keys are `keys_of_query` from `lower` on; rows past the keys are not stored. (One comparison
+     * of a vector needs fewer registers than two per element.) */
+    if (edge)
+        BLOCKS_OF(i, j, WIDTH) {
+            const int8 at =
+                (int8)(0, 1, 2, 3, 4, 5, 6, 7) + (f->row0 + i * 8 - f->within.lower - (x0 + j * 8 + lane));
+            s[j][i] = select(s[j][i], (float8)-INFINITY, as_uint8(at) >= f->keys_of_query);
+        }
+#else
     if (edge)
         BLOCKS_OF(i, j, WIDTH) UNROLL
             for (int r = 0; r < 8; r++) {
                 const int row = f->row0 + i * 8 + r, other = x0 + j * 8 + lane;
 #if BANDED
-                const int query = GRADS == 0 ? row : other, key = GRADS == 0 ? other : row;
-                if (key >= min((int)p->keys, query + f->within.upper) || key < query + f->within.lower)
+                if (other >= min((int)p->keys, row + f->within.upper) || other < row + f->within.lower)
                     s[j][i][r] = -INFINITY;
 #elif GRADS == 0
                 if (other >= (p->causal ? min((int)p->keys, row + 1) : (int)p->keys)) s[j][i][r] = -INFINITY;
@@ -86,6 +98,7 @@ INLINED void compute_weights(const attention_params *p, __private const grad_sta
                 if (p->causal && row > other) s[j][i][r] = -INFINITY;
 #endif
             }
+#endif
 #endif
 #if GRADS == 0
     BLOCKS_OF(i, j, WIDTH) s[j][i] = exp2_of(mad(s[j][i], (float8)factor, -of_rows(f->of_row[i])));
@@ -323,6 +336,7 @@ GRAD_KERNEL attention_matrix_grad_key_value(const attention_params given) {
      * BANDED, to all only before `common`, and to none from `end` on. */
 #if BANDED
     f->within = band_of(p, 0);
+    f->keys_of_query = (uint)f->within.upper - (uint)f->within.lower;
     const int queries = (int)p->queries, first = max(0, (int)k0 + 1 - f->within.upper);
     const int whole = (int)k0 + TILE - f->within.upper, common = (int)k0 + 1 - f->within.lower;
     const int end = min(queries, common + TILE - 1);
