@@ -1,7 +1,7 @@
 """Compiles every kernel of a folder for Intel GPUs with the offline compiler and lists spills.
 
 The folder contains the files written by OPENXPU_DUMP_KERNELS: one per program, whose first line is `// label
-| options`. Products without fp64 skip kernels that need it. The exit status is 1 if a kernel fails.
+| options`. Products without fp64 or subgroups of 8 skip kernels that need them. The exit status is 1 if a kernel fails.
 """
 
 from __future__ import annotations
@@ -16,9 +16,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-# product: whether it has fp64. All have fp16, subgroups and 64-bit atomics.
-PRODUCTS = {"bmg": True, "lnl": True, "pvc": True, "dg2": False, "mtl": True, "tgllp": False}
+
+@dataclass(frozen=True)
+class Product:
+    """What a product has beyond fp16, subgroups of 16 and 64-bit atomics."""
+
+    fp64: bool
+    subgroups_of_8: bool
+
+
+PRODUCTS = {
+    "bmg": Product(fp64=True, subgroups_of_8=False),
+    "lnl": Product(fp64=True, subgroups_of_8=False),
+    "pvc": Product(fp64=True, subgroups_of_8=False),
+    "dg2": Product(fp64=False, subgroups_of_8=True),
+    "mtl": Product(fp64=True, subgroups_of_8=True),
+    "tgllp": Product(fp64=False, subgroups_of_8=True),
+}
 FP64 = re.compile(r"\b(f64|c128|double)\b")
+OF_8 = re.compile(r"-DMATRIX_XMX8\b")  # a kernel that requires subgroups of 8
 
 
 @dataclass
@@ -65,8 +81,10 @@ def compile_one(ocloc: Path, source: Path, product: str) -> Outcome | None:
     """Compile one program; None if the product lacks a required feature."""
     text = source.read_text()
     label, _, options = text.splitlines()[0][3:].partition(" | ")
-    fp64 = PRODUCTS[product]
-    if not fp64 and FP64.search(f"{label} {options}"):
+    has = PRODUCTS[product]
+    if not has.fp64 and FP64.search(f"{label} {options}"):
+        return None
+    if not has.subgroups_of_8 and OF_8.search(options):
         return None
     defines = [
         "XPU_CAPABILITIES",
@@ -75,7 +93,7 @@ def compile_one(ocloc: Path, source: Path, product: str) -> Outcome | None:
         "XPU_HAS_ATOMIC64=1",
         "XPU_IS_INTEL_GPU=1",
     ]
-    if fp64:
+    if has.fp64:
         defines.append("XPU_HAS_FP64=1")
     flags = " ".join([options, *(f"-D{d}" for d in defines), "-cl-intel-greater-than-4GB-buffer-required"])
     with tempfile.TemporaryDirectory() as folder:
