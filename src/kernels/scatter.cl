@@ -84,11 +84,11 @@ static inline computed combine(computed old, computed v) {
 /* Sixteen elements at a time, on CPUs. Sums of integers need no wider type. */
 #if defined(KIND_f)
 #include "vector16.h"
-#define JOIN16(old, v) select(v, old, (old != old) | (OP == 3 ? old < v : old > v))
+#define EXTREME16(old, v) select(v, old, (old != old) | (OP == 3 ? old < v : old > v))
 #else
 #define LOAD16(from) vload16(0, from)
 #define STORE16(v, to) vstore16(v, 0, to)
-#define JOIN16(old, v) (OP == 3 ? min(old, v) : max(old, v))
+#define EXTREME16(old, v) (OP == 3 ? min(old, v) : max(old, v))
 #endif
 #if OP == 0
 #define COMBINE16(old, v) v
@@ -97,7 +97,7 @@ static inline computed combine(computed old, computed v) {
 #elif OP == 2
 #define COMBINE16(old, v) old *v
 #else
-#define COMBINE16(old, v) JOIN16(old, v)
+#define COMBINE16(old, v) EXTREME16(old, v)
 #endif
 #endif
 

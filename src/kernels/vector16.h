@@ -1,5 +1,5 @@
 /* Loads and stores of 16 contiguous elements on CPUs. Option: T: f16, bf16 and f32 (as fp32), or f64. blend16
- * leaves the bits of elements whose `keep` is -1 (0 for the others) as they are. */
+ * stores only the elements whose `keep` is 0; where it is -1, memory keeps its bits. */
 #ifndef XPU_KERNELS_VECTOR16_H
 #define XPU_KERNELS_VECTOR16_H
 #ifdef XPU_HAS_FP64

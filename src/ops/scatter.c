@@ -520,9 +520,9 @@ static xpu_status add_up(xpu_stream *stream, const char *name, const xpu_iter *i
     return index_run(stream, name, iter, indexed, !a->atomic, fault, combine, a);
 }
 
-/* Gives the destinations of `iter` and `indexed` contiguous strides, in bytes from `unit` on, in the order of
- * their present ones; `join` walks over all destinations (operand 0) and their new places (operand 1).
- * Returns their number. */
+/* Packs the destinations of `iter` and `indexed`: the smallest stride becomes `unit` bytes, and the order of
+ * strides stays. `join` then walks over all destinations (operand 0) and their packed copies (operand 1).
+ * Returns the number of destinations. */
 static int64_t pack_places(xpu_iter *iter, xpu_indexed *indexed, int64_t unit, xpu_iter *join) {
     int64_t *strides[XPU_MAX_DIMS + XPU_MAX_INDICES], sizes[XPU_MAX_DIMS + XPU_MAX_INDICES], places = 1;
     int dims = 0;
