@@ -12,6 +12,7 @@
  *   BLOCKS           CPU, one index tensor: a work-item moves `block` elements of dimension 0
  *   IS_CONTIGUOUS_DIM   with BLOCKS: the indexed dimension is contiguous
  *   OTHER_DIMS_FIXED    with BLOCKS: only the index changes along dimension 0
+ *   FILLS            with BLOCKS: all elements of a block get the same value
  *   WRAPS            negative indices count from the end
  *   OS0, IS0, KS0    strides of dimension 0 known at build time (KS0=0: one index per row) */
 #if defined(ROWS)
@@ -38,7 +39,11 @@
 /* `chosen`: address of the element that the index selects; `other`: address of the element that it is moved
  * to or from. */
 static inline void move_one(xpu_addr chosen, xpu_addr other) {
-#if PUT
+#if PUT && defined(FILLS) && E <= 8
+    /* Threads that store to one cache line wait for each other, also if nothing changes. */
+    const element value = *XPU_CPTR(element, other);
+    if (*XPU_PTR(element, chosen) != value) *XPU_PTR(element, chosen) = value;
+#elif PUT
     *XPU_PTR(element, chosen) = *XPU_CPTR(element, other);
 #else
     *XPU_PTR(element, other) = *XPU_CPTR(element, chosen);

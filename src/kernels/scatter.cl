@@ -9,7 +9,8 @@
  *                    one by one; SERIAL_FIRST=1: it finishes the serial dimension for each element, where
  *                    strides are smaller; SERIAL_FLAT=1: values and indices are contiguous along it;
  *                    IS_CONTIGUOUS_DIM=1: so is the indexed dimension; WRAPS=1: negative indices count from
- *                    the end
+ *                    the end; OWNED=1: a line is gone through by `rows` work-groups, each of which combines
+ *                    the elements with a destination in its part of the memory
  *   scatter_find_destinations, scatter_ordered   CPU, contiguous rows with one index each: the rows of each
  *   destination are listed first, and a work-group goes from destination to destination, so that each is
  *   read, written and rounded once
@@ -34,6 +35,8 @@
  * T_<dtype>; KIND_b|i|u|f|c. */
 #if ORDERED
 #define INDEX_X (long)(XPU_GROUP(0) % (ulong)parts * p.block)
+#elif OWNED
+#define INDEX_X 0
 #elif defined ROW_LANES
 #define INDEX_X (long)(XPU_GROUP(0) * p.block)
 #endif
@@ -372,7 +375,31 @@ XPU_NO_VECTORIZE __kernel void scatter_ordered(struct index_params p) {
 struct line {
     xpu_addr place, from, indices[NI];
     long by_place, by_source, by_index[NI];
+#if OWNED
+    long first, bytes; /* the work-group's destinations, relative to `place` */
+    bool reports;      /* indices out of range */
+#endif
 };
+
+#if OWNED
+static inline void own(const struct index_params *p, struct line *line) {
+    long least = 0, bytes = SIZE;
+    for (int k = 0; k < NI; k++) {
+        const long last = (p->extent[k] - 1) * p->step[k];
+        least += min(last, 0L);
+        bytes += max(last, -last);
+    }
+    const long group = (long)XPU_GROUP(0), first = bytes * group / p->rows;
+    line->first = least + first;
+    line->bytes = bytes * (group + 1) / p->rows - first;
+    line->reports = group == 0;
+}
+#define IS_OWN(line, offset) ((ulong)((offset) - (line).first) < (ulong)(line).bytes)
+#define REPORTS(line) (line).reports
+#else
+#define IS_OWN(line, offset) true
+#define REPORTS(line) true
+#endif
 
 static inline long step_of(const struct index_params *p, int k) {
 #if IS_CONTIGUOUS_DIM
@@ -422,6 +449,7 @@ static inline void combine_line(const struct index_params *p, struct line line, 
             if (!found) break;
 #pragma unroll
             for (int e = 0; e < IN_FLIGHT; e++) {
+                if (!IS_OWN(line, offset[e])) continue;
                 __global stored *to = XPU_PTR(stored, line.place + e * line.by_place + offset[e]);
 #if OP == 0
                 STORE(T, to, 0, value[e]);
@@ -436,9 +464,9 @@ static inline void combine_line(const struct index_params *p, struct line line, 
         for (const long end = min(i + IN_FLIGHT, length); i < end; i++) {
             bool found = true;
             const long offset = offset_at(p, &line, 0, &found);
-            if (found)
+            if (found && IS_OWN(line, offset))
                 put(line.place + offset, line.from, 0);
-            else
+            else if (!found && REPORTS(line))
                 report_line(p, &line, 0);
             line.place += line.by_place, line.from += line.by_source;
             for (int k = 0; k < NI; k++) line.indices[k] += line.by_index[k];
@@ -451,6 +479,9 @@ XPU_NO_VECTORIZE __kernel void scatter_blocks(struct index_params p) {
     const long columns = min((long)p.block, p.size[0] - x);
     struct line line = {.place = p.out + out, .from = p.in + in};
     for (int k = 0; k < NI; k++) line.indices[k] = p.index[k] + at[k];
+#if OWNED
+    own(&p, &line);
+#endif
 #if SERIAL_FIRST
     line.by_place = 0;
 #if SERIAL_FLAT

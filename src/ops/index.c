@@ -47,6 +47,7 @@ static xpu_status move(xpu_stream *stream, index_walk *walk, void *context) {
     spec_flag(&spec, "BLOCKS", blocks);
     spec_flag(&spec, "IS_CONTIGUOUS_DIM", by_unit);
     spec_flag(&spec, "OTHER_DIMS_FIXED", by_unit && (put ? p->out_stride : p->in_stride)[0] == 0);
+    spec_flag(&spec, "FILLS", blocks && put && p->in_stride[0] == 0);
     spec_flag(&spec, "WRAPS", blocks && p->wrap);
     xpu_kernel *kernel = kernel_find(walk->device, &spec);
     if (!kernel)

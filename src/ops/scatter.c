@@ -24,7 +24,10 @@ typedef struct accumulation {
 typedef struct blocks {
     int lanes;
     bool serial_first, serial_flat; /* flat: serial_first, and values and indices have no gaps */
+    int owners;                     /* work-groups that share a line by its destinations, or 0 */
 } blocks;
+
+enum { OWNED_FROM = 1 << 16 }; /* elements of a line that several work-groups go through */
 
 #define ROW_LANES 16 /* work-items that share a block of a row */
 
@@ -70,6 +73,8 @@ static blocks plan_blocks(index_walk *walk, bool atomic) {
     plan.serial_flat = plan.serial_first && p->in_stride[walk->parallel] == (int64_t)walk->element_in;
     for (int k = 0; k < walk->indices; k++)
         plan.serial_flat &= p->index_stride[k][walk->parallel] == (int64_t)xpu_dtype_size(walk->index_dtype);
+    if (others * p->size[0] == 1 && p->serial >= OWNED_FROM && wanted >= TUNED(true, SCATTER_OWNERS))
+        plan.owners = (int)wanted;
     return plan;
 }
 
@@ -127,6 +132,7 @@ static xpu_status find_kernel(const index_walk *walk, const accumulation *a, var
     spec_int_if(&spec, lines, "IS_CONTIGUOUS_DIM",
                 lines && walk->params.step[walk->indices - 1] == (int64_t)walk->element, 1);
     spec_int_if(&spec, lines, "WRAPS", lines && walk->params.wrap, 1);
+    spec_int_if(&spec, lines, "OWNED", plan.owners > 0, 1);
     *kernel = kernel_find(walk->device, &spec);
     if (*kernel) return XPU_SUCCESS;
     return kernel_from_file(walk->device, &spec, "scatter.cl", entries[v.entry], kernel, "scatter_%s %s",
@@ -324,6 +330,7 @@ static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
     XPU_TRY(find_kernel(walk, a, v, &kernel));
     xpu_range range =
         plan.lanes ? index_blocks(walk, walk->params.block, (size_t)plan.lanes) : index_range(walk, 8);
+    if (plan.owners) range.groups[0] = (size_t)(walk->params.rows = plan.owners);
     return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);
 }
 

@@ -265,6 +265,50 @@ def test_sums_in_order(code: str) -> None:
     assert run_python(code, env={"OPENXPU_POLICY": "gpu"}).stdout == "refused\n"
 
 
+# As on processors with many threads: each goes through all indices, and combines what belongs to its destinations.
+OWNED = """
+import torch
+
+torch.manual_seed(0)
+n = 70_001
+for places in (40_000, 100_003):
+    every = torch.randint(places, (n,)), torch.randint(places, (n,)).sort().values, torch.full((n,), places - 1)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.complex64):
+        for i in every:
+            x, v = torch.randint(9, (places,)).to(dtype), torch.randint(1, 3, (n,)).to(dtype)
+            for to, there in ((x, x.to("xpu")), (x.repeat(3)[::3], x.repeat(3).to("xpu")[::3])):
+                wanted = to.clone().scatter_add_(0, i, v)
+                got = there.clone().scatter_add_(0, i.to("xpu"), v.to("xpu"))
+                if dtype == torch.bfloat16:
+                    wanted = to.double().scatter_add_(0, i, v.double()).to(dtype)
+                assert torch.equal(got.cpu(), wanted), (places, dtype)
+            if dtype.is_complex:
+                continue
+            wanted = x.scatter_reduce(0, i, v, "amax")
+            assert torch.equal(x.to("xpu").scatter_reduce(0, i.to("xpu"), v.to("xpu"), "amax").cpu(), wanted)
+    columns = 7
+    x, v = torch.randn(places // columns, columns).double(), torch.randn(n).double()
+    for i in (i % (places // columns * columns) for i in every):
+        rows, column = i // columns, i % columns - columns
+        wanted = x.index_put((rows, column), v, accumulate=True)
+        got = x.to("xpu").index_put((rows.to("xpu"), column.to("xpu")), v.to("xpu"), accumulate=True)
+        torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=1e-9)
+i[n // 2] = places
+x = torch.zeros(places, device="xpu")
+try:
+    x.scatter_add_(0, i.to("xpu"), torch.ones(n, device="xpu"))
+    torch.xpu.synchronize()
+except RuntimeError as error:
+    assert f"index {places} is out of bounds for dimension 0 with size {places}" in str(error), error
+    assert x.sum() == n - 1
+    print("refused")
+"""
+
+
+def test_threads_with_destinations_of_their_own() -> None:
+    assert run_python(OWNED, env={"OPENXPU_TUNING": "scatter_owners=1"}).stdout == "refused\n"
+
+
 def test_deterministic() -> None:
     x, v, i = torch.zeros(10, 3), torch.randn(1000, 3), torch.randint(10, (1000,))
     torch.use_deterministic_algorithms(True)

@@ -1,5 +1,5 @@
-/* A sum in a loop, in the order of the elements. The compiler makes 8 or 16 sums of it and adds them up, as if
- * floating-point addition were associative. A loop that is not vectorized keeps the order. */
+/* A sum in a loop, in the order of the elements. The compiler makes 8 or 16 sums of it and adds them up, as
+ * if floating-point addition were associative. A loop that is not vectorized keeps the order. */
 typedef struct params {
     ulong to, from, unused[2];
     uint grid[4];
