@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# coverage.sh [LEG...]: the lines of src/ and bridge/ that tests run, by folder and file: build/coverage/summary.txt, and
-# the table of docs/status.md. Default legs: those of `make test` that run code (c ops python tile).
+# coverage.sh [LEG...]: the lines of src/ and bridge/ that tests run, by folder and file: build/coverage/summary.txt,
+# and the table of docs/status.md. Default legs: those of `make test` that run code (c ops python tile).
 #
-# Works on a copy of the tree in build/coverage/tree, because libraries are built into the package's own folder. Counters
-# of an earlier run are deleted.
+# Works on a copy of the tree in build/coverage/tree, because libraries are built into the package's own folder.
+# Counters of an earlier run are deleted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD tree=$PWD/build/coverage/tree tools=$PWD/build/coverage/tools

@@ -99,7 +99,8 @@ LONG = {
     "samples-compiled": f"OPENXPU_TEST_EVERY=2 {ALL_SAMPLES} tests/python/test_compile_opinfo.py",
     "samples-layers": f"{ALL_SAMPLES} tests/ops/test_grouped.py tests/ops/test_joined.py "
     "tests/ops/test_portable_products.py tests/ops/test_quantized_layers.py",
-    "samples-rest": f"{ALL_SAMPLES} tests/python/test_adding.py tests/ops/test_gpu_plans.py tests/python/test_decoding.py",
+    "samples-rest": f"{ALL_SAMPLES} tests/python/test_adding.py tests/ops/test_gpu_plans.py "
+    "tests/python/test_decoding.py",
 }
 INTEL = {f"intel-{part}": f"tests/intel/run.sh {part}" for part in ("kernels", "matrix", "corpus", "driver")}
 SIM = {"sim": "tests/sim/run.sh smoke"} | {

@@ -38,7 +38,8 @@ for part in "${parts[@]}"; do
     thread)
         options=() start=("${fixed[@]}")
         OPENXPU_TEST_SECONDS=${OPENXPU_TEST_SECONDS:-60} \
-            sanitized build-tsan thread -E "^test_($kernels)$|_(xmx8?|xmx_pvc|fma|dot|ptx|host|none)(_unoptimized)?$" "$@" || status=1
+            sanitized build-tsan thread \
+            -E "^test_($kernels)$|_(xmx8?|xmx_pvc|fma|dot|ptx|host|none)(_unoptimized)?$" "$@" || status=1
         ;;
     collectives)
         if [ ! -f build/build.ninja ]; then

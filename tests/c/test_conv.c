@@ -337,46 +337,86 @@ static const struct {
     purpose purpose;
     problem p;
 } cases[] = {
-/*                     dtype    tile dims layouts align batch groups  c    k  in           taps         stride       padding      dilation    bias */
-#define X(purpose,     dtype,   tile, dims, layouts, ...) {purpose, {XPU_##dtype, tile, dims, layouts, __VA_ARGS__, purpose == SPREAD}},
-X(BY_IMPLICIT_GEMM,            BFLOAT16,  6,  2,  LAST,    8,    2,    1,   64,  40, AT(9, 7),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
-X(BY_IMPLICIT_GEMM,            FLOAT16,   6,  2,  LAST,    8,    2,    1,   24,  33, AT(9, 8),    AT(3, 3),    AT(2, 2),    AT(1, 1),    AT(1, 1),    false)
-X(BY_IMPLICIT_GEMM,            BFLOAT16,  7,  2,  FIRST,   1,    1,    1,    3,  20, AT(19, 17),  AT(7, 7),    AT(2, 2),    AT(3, 3),    AT(1, 1),    true)
-X(BY_IMPLICIT_GEMM,            BFLOAT16,  7,  2,  LAST,    8,    2,    1,   64,  64, AT(9, 10),   AT(1, 1),    AT(2, 2),    AT(0, 0),    AT(1, 1),    false)
-X(BY_PRODUCT,          BFLOAT16,  7,  2,  LAST,    8,    2,    1,   32,  48, AT(6, 6),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    true)
-X(BY_PRODUCT,          BFLOAT16,  7,  2,  FIRST,   8,    2,    1,   32,  48, AT(4, 6),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    true)
-X(BY_IMPLICIT_GEMM,            FLOAT16,   5,  2,  LAST,    8,    1,    3,   16,  24, AT(9, 9),    AT(3, 2),    AT(1, 3),    AT(2, 0),    AT(2, 3),    true)
-X(BY_IMPLICIT_GEMM,            BFLOAT16,  7,  3,  MIXED,   8,    2,    1,   13,  18, AT(5, 4, 6), AT(3, 2, 3), AT(2, 1, 2), AT(1, 0, 1), AT(1, 2, 1), true)
-X(BY_IMPLICIT_GEMM,            BFLOAT16,  6,  1,  TURNED,  1,    3,    2,   12,   9, AT(70),      AT(5),       AT(3),       AT(4),       AT(2),       false)
-X(BY_DEPTH,            BFLOAT16,  7,  2,  LAST,    8,    2,   24,    1,   1, AT(9, 11),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
-X(BY_DEPTH,            FLOAT16,   7,  2,  LAST,    8,    2,    8,    1,   1, AT(14, 13),  AT(5, 3),    AT(2, 2),    AT(2, 1),    AT(1, 1),    false)
-X(BY_DEPTH,            BFLOAT16,  7,  2,  LAST,    8,    1,    6,    4,   4, AT(9, 11),   AT(3, 3),    AT(1, 2),    AT(1, 1),    AT(1, 1),    true)
-X(BY_DEPTH,            BFLOAT16,  7,  3,  LAST,    8,    1,    8,    2,   2, AT(4, 5, 9), AT(2, 1, 9), AT(1, 1, 1), AT(1, 0, 4), AT(1, 1, 2), true)
-X(BY_IMPLICIT_GEMM,            FLOAT16,   0,  2,  LAST,    8,    1,    1,   72, 130, AT(12, 13),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
-X(BY_IMPLICIT_GEMM,            BFLOAT16,  8,  2,  LAST,   32,    2,    2,   32,  64, AT(5, 37),   AT(3, 3),    AT(1, 2),    AT(1, 2),    AT(2, 1),    false)
-X(BY_PRODUCT,          FLOAT16,   9,  2,  LAST,   32,    1,    1,   64,  32, AT(7, 5),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    false)
-X(LONG_SUMS,           BFLOAT16,  7,  2,  LAST,    8,    8,    1,    8,  24, AT(24, 25),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
-X(LONG_SUMS,           FLOAT16,   7,  2,  TURNED,  8,    5,    1,    3,  24, AT(24, 25),  AT(3, 3),    AT(2, 1),    AT(1, 1),    AT(1, 1),    true)
-X(LONG_SUMS,           BFLOAT16,  7,  2,  LAST,    8,    1,    1,  264,  80, AT(3, 4),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
-X(ENDED_BY_DEPTH,      BFLOAT16,  7,  2,  LAST,    8,    2,   24,    1,   1, AT(9, 11),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
-X(ENDED_BY_TILES,      FLOAT16,   6,  2,  LAST,   32,    2,    1,   32,  64, AT(9, 7),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
-X(ENDED_BY_PRODUCT,    BFLOAT16,  7,  2,  LAST,   32,    2,    1,   32,  64, AT(6, 6),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    false)
-X(ENDED_PLAIN,         FLOAT64,   7,  1,  FIRST,   1,    2,    1,    5,   9, AT(30),      AT(3),       AT(2),       AT(1),       AT(1),       true)
-X(SPREAD,              BFLOAT16,  7,  2,  LAST,   32,    2,    1,   32,  40, AT(6, 19),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
-X(BY_FEW,              FLOAT32,   0,  2,  LAST,    4,    2,    1,    3,  20, AT(19, 18),  AT(7, 7),    AT(2, 2),    AT(3, 3),    AT(1, 1),    true)
-X(BY_FEW,              FLOAT32,   0,  2,  FIRST,   4,    2,    1,    3,   9, AT(13, 70),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
-X(BY_FEW,              FLOAT32,   0,  2,  LAST,    4,    1,    1,    4,  12, AT(40, 16),  AT(3, 3),    AT(1, 1),    AT(0, 2),    AT(1, 1),    true)
-X(BY_FEW,              FLOAT32,   0,  2,  LAST,    1,    1,    1,    3,  10, AT(31, 45),  AT(11, 11),  AT(4, 4),    AT(2, 2),    AT(1, 1),    false)
-X(BY_FEW,              BFLOAT16,  0,  2,  MIXED,   1,    1,    3,    2,   6, AT(21, 17),  AT(3, 5),    AT(2, 3),    AT(0, 4),    AT(2, 1),    true)
-X(BY_FEW,              FLOAT32,   0,  2,  TURNED,  1,    2,    1,    1,   5, AT(16, 33),  AT(3, 2),    AT(3, 1),    AT(2, 0),    AT(1, 5),    true)
-X(BY_FEW,              FLOAT16,   0,  1,  FIRST,   1,    3,    2,    3,   7, AT(65),      AT(5),       AT(2),       AT(2),       AT(1),       true)
-X(BY_FEW,              FLOAT32,   0,  2,  CHANNELS_FIRST, ANY_LAYOUT, ANY_LAYOUT, 1, 1, 1, 3, 16, AT(32, 33), AT(4, 4), AT(4, 4), AT(0, 0),    AT(1, 1),    false)
-X(BY_PATCHES,          FLOAT32,   0,  2,  LAST,    1,    2,    1,    3,  12, AT(16, 24),  AT(8, 8),    AT(8, 8),    AT(0, 0),    AT(1, 1),    false)
-X(BY_PATCHES,          FLOAT32,   0,  2,  FIRST,   1,    2,    1,    2,  20, AT(21, 14),  AT(7, 7),    AT(7, 7),    AT(0, 0),    AT(1, 1),    false)
-X(BY_PATCHES,          FLOAT64,   0,  2,  CHANNELS_FIRST, CHANNELS_LAST, ANY_LAYOUT, 1, 2, 1, 3, 9, AT(10, 32), AT(5, 8), AT(5, 8), AT(0, 0),    AT(1, 1),    false)
-X(BY_PATCHES,          FLOAT32,   0,  3,  FIRST,   1,    1,    1,    1,  10, AT(4, 6, 9), AT(4, 3, 3), AT(4, 3, 3), AT(0, 0, 0), AT(1, 1, 1), false)
-X(LARGE,               FLOAT32,   0,  2,  LAST,    4,    1,    1,   64,  64, AT(14, 14),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
-X(SMALL,               FLOAT32,   0,  2,  LAST,    4,    1,    1,    4,   8, AT(5, 5),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
+/* purpose, dtype, tile, dims, layouts, align, batch, groups, c, k,
+ * in, taps, stride, padding, dilation, bias */
+#define X(purpose, dtype, tile, dims, layouts, ...) \
+    {purpose, {XPU_##dtype, tile, dims, layouts, __VA_ARGS__, purpose == SPREAD}},
+X(BY_IMPLICIT_GEMM, BFLOAT16, 6, 2, LAST,    8, 2,  1,  64,  40,
+  AT(9, 7),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
+X(BY_IMPLICIT_GEMM, FLOAT16,  6, 2, LAST,    8, 2,  1,  24,  33,
+  AT(9, 8),    AT(3, 3),    AT(2, 2),    AT(1, 1),    AT(1, 1),    false)
+X(BY_IMPLICIT_GEMM, BFLOAT16, 7, 2, FIRST,   1, 1,  1,   3,  20,
+  AT(19, 17),  AT(7, 7),    AT(2, 2),    AT(3, 3),    AT(1, 1),    true)
+X(BY_IMPLICIT_GEMM, BFLOAT16, 7, 2, LAST,    8, 2,  1,  64,  64,
+  AT(9, 10),   AT(1, 1),    AT(2, 2),    AT(0, 0),    AT(1, 1),    false)
+X(BY_PRODUCT,       BFLOAT16, 7, 2, LAST,    8, 2,  1,  32,  48,
+  AT(6, 6),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    true)
+X(BY_PRODUCT,       BFLOAT16, 7, 2, FIRST,   8, 2,  1,  32,  48,
+  AT(4, 6),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    true)
+X(BY_IMPLICIT_GEMM, FLOAT16,  5, 2, LAST,    8, 1,  3,  16,  24,
+  AT(9, 9),    AT(3, 2),    AT(1, 3),    AT(2, 0),    AT(2, 3),    true)
+X(BY_IMPLICIT_GEMM, BFLOAT16, 7, 3, MIXED,   8, 2,  1,  13,  18,
+  AT(5, 4, 6), AT(3, 2, 3), AT(2, 1, 2), AT(1, 0, 1), AT(1, 2, 1), true)
+X(BY_IMPLICIT_GEMM, BFLOAT16, 6, 1, TURNED,  1, 3,  2,  12,   9,
+  AT(70),      AT(5),       AT(3),       AT(4),       AT(2),       false)
+X(BY_DEPTH,         BFLOAT16, 7, 2, LAST,    8, 2, 24,   1,   1,
+  AT(9, 11),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
+X(BY_DEPTH,         FLOAT16,  7, 2, LAST,    8, 2,  8,   1,   1,
+  AT(14, 13),  AT(5, 3),    AT(2, 2),    AT(2, 1),    AT(1, 1),    false)
+X(BY_DEPTH,         BFLOAT16, 7, 2, LAST,    8, 1,  6,   4,   4,
+  AT(9, 11),   AT(3, 3),    AT(1, 2),    AT(1, 1),    AT(1, 1),    true)
+X(BY_DEPTH,         BFLOAT16, 7, 3, LAST,    8, 1,  8,   2,   2,
+  AT(4, 5, 9), AT(2, 1, 9), AT(1, 1, 1), AT(1, 0, 4), AT(1, 1, 2), true)
+X(BY_IMPLICIT_GEMM, FLOAT16,  0, 2, LAST,    8, 1,  1,  72, 130,
+  AT(12, 13),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
+X(BY_IMPLICIT_GEMM, BFLOAT16, 8, 2, LAST,   32, 2,  2,  32,  64,
+  AT(5, 37),   AT(3, 3),    AT(1, 2),    AT(1, 2),    AT(2, 1),    false)
+X(BY_PRODUCT,       FLOAT16,  9, 2, LAST,   32, 1,  1,  64,  32,
+  AT(7, 5),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    false)
+X(LONG_SUMS,        BFLOAT16, 7, 2, LAST,    8, 8,  1,   8,  24,
+  AT(24, 25),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
+X(LONG_SUMS,        FLOAT16,  7, 2, TURNED,  8, 5,  1,   3,  24,
+  AT(24, 25),  AT(3, 3),    AT(2, 1),    AT(1, 1),    AT(1, 1),    true)
+X(LONG_SUMS,        BFLOAT16, 7, 2, LAST,    8, 1,  1, 264,  80,
+  AT(3, 4),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
+X(ENDED_BY_DEPTH,   BFLOAT16, 7, 2, LAST,    8, 2, 24,   1,   1,
+  AT(9, 11),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
+X(ENDED_BY_TILES,   FLOAT16,  6, 2, LAST,   32, 2,  1,  32,  64,
+  AT(9, 7),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true)
+X(ENDED_BY_PRODUCT, BFLOAT16, 7, 2, LAST,   32, 2,  1,  32,  64,
+  AT(6, 6),    AT(1, 1),    AT(1, 1),    AT(0, 0),    AT(1, 1),    false)
+X(ENDED_PLAIN,      FLOAT64,  7, 1, FIRST,   1, 2,  1,   5,   9,
+  AT(30),      AT(3),       AT(2),       AT(1),       AT(1),       true)
+X(SPREAD,           BFLOAT16, 7, 2, LAST,   32, 2,  1,  32,  40,
+  AT(6, 19),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
+X(BY_FEW,           FLOAT32,  0, 2, LAST,    4, 2,  1,   3,  20,
+  AT(19, 18),  AT(7, 7),    AT(2, 2),    AT(3, 3),    AT(1, 1),    true)
+X(BY_FEW,           FLOAT32,  0, 2, FIRST,   4, 2,  1,   3,   9,
+  AT(13, 70),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
+X(BY_FEW,           FLOAT32,  0, 2, LAST,    4, 1,  1,   4,  12,
+  AT(40, 16),  AT(3, 3),    AT(1, 1),    AT(0, 2),    AT(1, 1),    true)
+X(BY_FEW,           FLOAT32,  0, 2, LAST,    1, 1,  1,   3,  10,
+  AT(31, 45),  AT(11, 11),  AT(4, 4),    AT(2, 2),    AT(1, 1),    false)
+X(BY_FEW,           BFLOAT16, 0, 2, MIXED,   1, 1,  3,   2,   6,
+  AT(21, 17),  AT(3, 5),    AT(2, 3),    AT(0, 4),    AT(2, 1),    true)
+X(BY_FEW,           FLOAT32,  0, 2, TURNED,  1, 2,  1,   1,   5,
+  AT(16, 33),  AT(3, 2),    AT(3, 1),    AT(2, 0),    AT(1, 5),    true)
+X(BY_FEW,           FLOAT16,  0, 1, FIRST,   1, 3,  2,   3,   7,
+  AT(65),      AT(5),       AT(2),       AT(2),       AT(1),       true)
+X(BY_FEW,           FLOAT32,  0, 2, CHANNELS_FIRST, ANY_LAYOUT, ANY_LAYOUT,  1, 1,  1,   3,  16,
+  AT(32, 33),  AT(4, 4),    AT(4, 4),    AT(0, 0),    AT(1, 1),    false)
+X(BY_PATCHES,       FLOAT32,  0, 2, LAST,    1, 2,  1,   3,  12,
+  AT(16, 24),  AT(8, 8),    AT(8, 8),    AT(0, 0),    AT(1, 1),    false)
+X(BY_PATCHES,       FLOAT32,  0, 2, FIRST,   1, 2,  1,   2,  20,
+  AT(21, 14),  AT(7, 7),    AT(7, 7),    AT(0, 0),    AT(1, 1),    false)
+X(BY_PATCHES,       FLOAT64,  0, 2, CHANNELS_FIRST, CHANNELS_LAST, ANY_LAYOUT,  1, 2,  1,   3,   9,
+  AT(10, 32),  AT(5, 8),    AT(5, 8),    AT(0, 0),    AT(1, 1),    false)
+X(BY_PATCHES,       FLOAT32,  0, 3, FIRST,   1, 1,  1,   1,  10,
+  AT(4, 6, 9), AT(4, 3, 3), AT(4, 3, 3), AT(0, 0, 0), AT(1, 1, 1), false)
+X(LARGE,            FLOAT32,  0, 2, LAST,    4, 1,  1,  64,  64,
+  AT(14, 14),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
+X(SMALL,            FLOAT32,  0, 2, LAST,    4, 1,  1,   4,   8,
+  AT(5, 5),    AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false)
 #undef X
 };
 /* clang-format on */
@@ -557,12 +597,18 @@ static void pixels_as_they_lie(void **unused) {
         bool whole[2]; /* in vectors of eight, of four */
         problem p;
     } all[] = {
-    {{true, true},   {XPU_BFLOAT16, 0, 2, FIRST,  8, 3, 1,  3, 37, AT(16, 14),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true,  false}},
-    {{true, true},   {XPU_FLOAT16,  2, 2, FIRST,  8, 2, 2, 12, 20, AT(8, 12),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false, false}},
-    {{true, true},   {XPU_BFLOAT16, 5, 3, TURNED, 8, 2, 1,  9, 70, AT(4, 6, 4), AT(3, 1, 3), AT(1, 1, 1), AT(1, 0, 1), AT(1, 1, 1), true,  false}},
-    {{true, true},   {XPU_FLOAT16,  7, 2, FIRST,  8, 2, 1,  6, 33, AT(21, 16),  AT(4, 5),    AT(2, 2),    AT(0, 2),    AT(1, 1),    true,  false}},
-    {{false, true},  {XPU_BFLOAT16, 1, 2, FIRST,  8, 3, 1,  5, 40, AT(10, 14),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true,  false}},
-    {{false, false}, {XPU_FLOAT16,  3, 2, FIRST,  8, 2, 1,  5, 40, AT(15, 13),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true,  false}},
+    {{true, true},   {XPU_BFLOAT16, 0, 2, FIRST,  8, 3, 1,  3, 37,
+                      AT(16, 14),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true,  false}},
+    {{true, true},   {XPU_FLOAT16,  2, 2, FIRST,  8, 2, 2, 12, 20,
+                      AT(8, 12),   AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    false, false}},
+    {{true, true},   {XPU_BFLOAT16, 5, 3, TURNED, 8, 2, 1,  9, 70,
+                      AT(4, 6, 4), AT(3, 1, 3), AT(1, 1, 1), AT(1, 0, 1), AT(1, 1, 1), true,  false}},
+    {{true, true},   {XPU_FLOAT16,  7, 2, FIRST,  8, 2, 1,  6, 33,
+                      AT(21, 16),  AT(4, 5),    AT(2, 2),    AT(0, 2),    AT(1, 1),    true,  false}},
+    {{false, true},  {XPU_BFLOAT16, 1, 2, FIRST,  8, 3, 1,  5, 40,
+                      AT(10, 14),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true,  false}},
+    {{false, false}, {XPU_FLOAT16,  3, 2, FIRST,  8, 2, 1,  5, 40,
+                      AT(15, 13),  AT(3, 3),    AT(1, 1),    AT(1, 1),    AT(1, 1),    true,  false}},
     };
     /* clang-format on */
     for (size_t i = 0; i < sizeof all / sizeof *all && !by_none; i++) {

@@ -6,7 +6,8 @@ set -eu
 cmake=$1 build=$2 source=$3 cc=$4 flags=${5-}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"$cmake" --install "$build" --prefix "$folder/first" --component libxpu > "$folder/log" || { cat "$folder/log"; exit 1; }
+"$cmake" --install "$build" --prefix "$folder/first" --component libxpu > "$folder/log" ||
+    { cat "$folder/log"; exit 1; }
 mv "$folder/first" "$folder/moved"  # the installation is relocatable
 PKG_CONFIG_PATH=$(dirname "$(find "$folder/moved" -name xpu.pc)")
 export PKG_CONFIG_PATH

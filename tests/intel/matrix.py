@@ -56,7 +56,10 @@ BUSY = {
 
 
 # a uint8 convolution with bias, a uint8 residual, relu and uint8 output
-BYTES_OUT = "-DREQUANTIZED=1 -DA_UNSIGNED -DOUT_T=u8 -DOUT_BYTES=255 -DOTHER_T=u8 -DOTHER_BYTES=255 -DEPILOGUE=1 -DCOMBINE=1"
+BYTES_OUT = (
+    "-DREQUANTIZED=1 -DA_UNSIGNED -DOUT_T=u8 -DOUT_BYTES=255 -DOTHER_T=u8 -DOTHER_BYTES=255 "
+    "-DEPILOGUE=1 -DCOMBINE=1"
+)
 BUSY_8_LANES = 0.95
 BUSY_ATTENTION_8 = {64: 0.48, 128: 0.58}  # forward, by head size; half of the steps are exponentials
 BUSY_QUADS_8 = 0.65
@@ -101,10 +104,11 @@ def products() -> Iterator[Kernel]:
                 options = (
                     f"{result} -DCOMPLEX_T=0 -DDOUBLE_T=0 -DMATRIX_{unit} "
                     f"{'-DMATRIX_DOT ' if by_fours else ''}-DMATRIX_T={dtype} -DTILE_M={m} "
-                    f"-DTILE_N={n} -DTILE_K={k} -DSUBGROUPS_M={subgroups_m} -DSUBGROUPS_N={subgroups_n} -DSTAGES={stages} "
-                    f"-DBAND={1024 // m} -DA_ALIGNMENT=16 -DB_ALIGNMENT=16 -DOUT_PAIRS=0 "
+                    f"-DTILE_N={n} -DTILE_K={k} -DSUBGROUPS_M={subgroups_m} -DSUBGROUPS_N={subgroups_n} "
+                    f"-DSTAGES={stages} -DBAND={1024 // m} -DA_ALIGNMENT=16 -DB_ALIGNMENT=16 -DOUT_PAIRS=0 "
                     f"-DOUT_VECTOR_BYTES={16 if unit == 'FMA' else 0} -DC_FORM=0 -DC_VECTOR_BYTES=0 -DEPILOGUE=0 "
-                    f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_MAJOR={a_fast} -DB_K_MAJOR={k_major} -DIS_SPLIT=0 {registers}"
+                    f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_MAJOR={a_fast} -DB_K_MAJOR={k_major} "
+                    f"-DIS_SPLIT=0 {registers}"
                 )
                 tile = options.partition(" -DOUT_PAIRS")[0]
                 along = f"the right operand along {'k' if k_major else 'n'}" if a_fast else "both across k"
@@ -213,10 +217,11 @@ def layers() -> Iterator[Kernel]:
             tile = "TILE_M=128 -DTILE_N=128 -DTILE_K=64 -DSUBGROUPS_M=4 -DSUBGROUPS_N=4"
         for k_major in (0, 1) if of == "MATRIX_XMX" else (1,):
             options = (
-                "-DT=f32 -DOPERAND_T=i8 -DFLOAT_T=1 -DCOMPLEX_T=0 -DDOUBLE_T=0 -DA_SCALE=f32 -DB_SCALE=f32 -DZERO_COMPENSATION "
-                f"-DA_UNSIGNED -D{of} -DMATRIX_T=i8 -D{tile} -DSTAGES=2 -DBAND=4 -DA_ALIGNMENT=16 -DB_ALIGNMENT=16 "
-                "-DOUT_PAIRS=0 -DOUT_T=u8 -DOUT_BYTES=255 -DOUT_VECTOR_BYTES=0 -DC_FORM=1 -DC_VECTOR_BYTES=0 -DEPILOGUE=1 "
-                f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_MAJOR=1 -DB_K_MAJOR={k_major} -DIS_SPLIT=0 {REGISTERS}"
+                "-DT=f32 -DOPERAND_T=i8 -DFLOAT_T=1 -DCOMPLEX_T=0 -DDOUBLE_T=0 -DA_SCALE=f32 -DB_SCALE=f32 "
+                f"-DZERO_COMPENSATION -DA_UNSIGNED -D{of} -DMATRIX_T=i8 -D{tile} -DSTAGES=2 -DBAND=4 "
+                "-DA_ALIGNMENT=16 -DB_ALIGNMENT=16 -DOUT_PAIRS=0 -DOUT_T=u8 -DOUT_BYTES=255 -DOUT_VECTOR_BYTES=0 "
+                "-DC_FORM=1 -DC_VECTOR_BYTES=0 -DEPILOGUE=1 -DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_MAJOR=1 "
+                f"-DB_K_MAJOR={k_major} -DIS_SPLIT=0 {REGISTERS}"
             )
             label = f"u8 times i8, {tile[7:10]} rows, the right operand along {'k' if k_major else 'n'}"
             bars = {product: SHARE[product][1][k_major] for product in SHARE}
@@ -289,8 +294,8 @@ def attention() -> Iterator[Kernel]:
         ):
             step = 64 if part == "FORWARD" and depth == 64 else 32
             options = (
-                f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_XMX -DDROPOUT=0 -DBANDED=0 -DIS_SPLIT=0 -D{part} -DGRADS={grads} -DSUBGROUPS=8 "
-                f"-DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={step} {REGISTERS}"
+                f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_XMX -DDROPOUT=0 -DBANDED=0 -DIS_SPLIT=0 -D{part} -DGRADS={grads} "
+                f"-DSUBGROUPS=8 -DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={step} {REGISTERS}"
             )
             of = ("", ", the values'", ", the keys'")[grads if "value" in name else 0]
             label = f"{name}, heads of {depth}{of}"
@@ -316,17 +321,19 @@ def attention() -> Iterator[Kernel]:
                 f"-DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={16 if (depth > 64) != (blocks > 1) else 32} "
                 f"-DSUMS_M={blocks} -DSUBGROUPS_PER_ROWS={4 if depth > 64 and blocks > 1 else 1} -DGRADS=0 {REGISTERS}"
             )
-            label = f"attention_matrix_forward, heads of {depth}, {'32 rows a quad' if depth > 64 and blocks > 1 else f'{blocks * 8} rows a team'}, 8 lanes"
-            least = BUSY_QUADS_8 if depth > 64 and blocks > 1 else BUSY_ATTENTION_8[depth]
+            in_quads = depth > 64 and blocks > 1
+            rows = "32 rows a quad" if in_quads else f"{blocks * 8} rows a team"
+            label = f"attention_matrix_forward, heads of {depth}, {rows}, 8 lanes"
+            least = BUSY_QUADS_8 if in_quads else BUSY_ATTENTION_8[depth]
             bars = dict.fromkeys(OF_8_LANES, least)
             yield from attention_8("attention_matrix_forward", options, label, bars)
         for grads, of in enumerate(("queries", "values", "keys")):
             name = "attention_matrix_grad_key_value" if grads else "attention_matrix_grad_query"
             together = 2 if depth <= 64 or grads == 1 else 4
             options = (
-                f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_XMX8 -DDROPOUT=0 -DBANDED=0 -DIS_SPLIT=0 -DBACKWARD -DGRADS={grads} "
-                f"-DSUBGROUPS=16 -DDEPTH={depth} -DVALUE_DEPTH={depth} -DSTEP={32 if grads == 1 else 8 * together} "
-                f"-DSUMS_M=2 -DSUBGROUPS_PER_ROWS={together} {REGISTERS}"
+                f"-DT=bf16 -DMATRIX_T=bf16 -DMATRIX_XMX8 -DDROPOUT=0 -DBANDED=0 -DIS_SPLIT=0 -DBACKWARD "
+                f"-DGRADS={grads} -DSUBGROUPS=16 -DDEPTH={depth} -DVALUE_DEPTH={depth} "
+                f"-DSTEP={32 if grads == 1 else 8 * together} -DSUMS_M=2 -DSUBGROUPS_PER_ROWS={together} {REGISTERS}"
             )
             label = f"{name}, heads of {depth}, the {of}', 8 lanes"
             yield from attention_8(name, options, label, dict.fromkeys(OF_8_LANES, BUSY_GRADIENTS_8[depth]))
@@ -377,9 +384,10 @@ def octets() -> Iterator[Kernel]:
         for element, (bits, form, rest) in ELEMENTS.items():
             options = (
                 f"-DT={dtype} -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0 -DQUANTIZED_B=1 -DE={element} -DE_BITS={bits} "
-                f"-DE_FORM={form} {rest} -DHAS_ZERO_OFFSET=0 -DROWS_SHARE_SCALES=0 -DMATRIX_XMX -DMATRIX_T={dtype} -DTILE_M=512 -DTILE_N=128 "
-                "-DTILE_K=32 -DSUBGROUPS_M=16 -DSUBGROUPS_N=2 -DSTAGES=1 -DBAND=2 -DA_ALIGNMENT=16 -DB_ALIGNMENT=16 -DOUT_PAIRS=0 "
-                f"-DOUT_VECTOR_BYTES=0 -DC_FORM=0 -DC_VECTOR_BYTES=0 -DEPILOGUE=0 {'' if bits == 4 else '-DB_SCALE=f32 '}"
+                f"-DE_FORM={form} {rest} -DHAS_ZERO_OFFSET=0 -DROWS_SHARE_SCALES=0 -DMATRIX_XMX -DMATRIX_T={dtype} "
+                "-DTILE_M=512 -DTILE_N=128 -DTILE_K=32 -DSUBGROUPS_M=16 -DSUBGROUPS_N=2 -DSTAGES=1 -DBAND=2 "
+                "-DA_ALIGNMENT=16 -DB_ALIGNMENT=16 -DOUT_PAIRS=0 -DOUT_VECTOR_BYTES=0 -DC_FORM=0 "
+                f"-DC_VECTOR_BYTES=0 -DEPILOGUE=0 {'' if bits == 4 else '-DB_SCALE=f32 '}"
                 f"-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DA_K_MAJOR=1 -DB_K_MAJOR=1 -DIS_SPLIT=0 {REGISTERS}"
             )
             label = f"512x128 {dtype} times {element}"
@@ -399,8 +407,8 @@ def few_rows() -> Iterator[Kernel]:
             options = (
                 "-DT=bf16 -DCOMPLEX_T=0 -DFLOAT_T=1 -DDOUBLE_T=0 -DFEW -DEPILOGUE=0 -DCOMBINE=0 "
                 f"-DROWS={rows} -DCOLUMNS={columns} -DLANES=32 -DSUBGROUPS=4 -DOCTETS={16 // bits} -DA_WHOLE=1 "
-                f"-DE={dtype} -DE_BITS={bits} -DE_FORM={form} -DSCALE=bf16 {zero} -DSCALE_IS_SHORT=1 -DHAS_ZERO_OFFSET=0 "
-                "-DCONJUGATE_A=0 -DCONJUGATE_B=0 -DIS_SPLIT=0"
+                f"-DE={dtype} -DE_BITS={bits} -DE_FORM={form} -DSCALE=bf16 {zero} -DSCALE_IS_SHORT=1 "
+                "-DHAS_ZERO_OFFSET=0 -DCONJUGATE_A=0 -DCONJUGATE_B=0 -DIS_SPLIT=0"
             )
             for joined, what in (
                 ("", ""),

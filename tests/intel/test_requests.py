@@ -73,7 +73,10 @@ def test_instructions_are_those_of_the_functions(operands: str, other: str | Non
     units = offline.preprocessed(source, f"-DWITH_{operands}")
     if other:
         left_type, right_type = (offline.UNIT_TYPES[name] for name in other.split("_"))
-        listing = f"        dpas.8x8 (16|M0)         r10:d         r20:d        r30:{right_type}        r40.0:{left_type}  {{Atomic}}\n"
+        listing = (
+            "        dpas.8x8 (16|M0)         r10:d         r20:d        "
+            f"r30:{right_type}        r40.0:{left_type}  {{Atomic}}\n"
+        )
         (tmp_path / "k.asm").write_text(listing)
     wrong = offline.wrong_instructions(units, tmp_path)
     assert bool(wrong) == (other != operands), wrong

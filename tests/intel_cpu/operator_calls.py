@@ -25,7 +25,8 @@ WIDTHS = range(1, 68)
 EDGES = (100, 127, 128, 129, 250, 256, 257, 513, 1000, 1024, 1025, 2050, 4100)
 ROWS = 3
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-ALL = (*FLOATS, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool, torch.complex64, torch.complex128)  # fmt: skip
+ALL = (*FLOATS, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool,
+       torch.complex64, torch.complex128)  # fmt: skip
 # These return uninitialized memory, or alias their arguments.
 UNWRITTEN = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
              "resize_", "resize_as_"}  # fmt: skip
@@ -226,75 +227,326 @@ SHAPED: dict[str, tuple[tuple[torch.dtype, ...], Callable[[torch.dtype, int], tu
     "cummax": (ALL[:10], lambda t, n: (lambda x: x.cummax(n % 2), random(t, ROWS, n))),
     "logcumsumexp": (FLOATS, lambda t, n: (lambda x: x.logcumsumexp(-1), random(t, ROWS, n))),
     "logsumexp": (FLOATS, lambda t, n: (lambda x: x.logsumexp(n % 2), random(t, ROWS, n))),
-    "sort": (ALL[:10], lambda t, n: (lambda x: x.sort(-1, descending=n % 2 == 0, stable=True), random(t, ROWS, n))),
+    "sort": (
+        ALL[:10],
+        lambda t, n: (lambda x: x.sort(-1, descending=n % 2 == 0, stable=True), random(t, ROWS, n)),
+    ),
     "topk": (ALL[:9], lambda t, n: (lambda x: x.topk((n + 1) // 2, -1)[0], random(t, ROWS, n))),
     "kthvalue": (ALL[:9], lambda t, n: (lambda x: x.kthvalue((n + 1) // 2, -1)[0], random(t, ROWS, n))),
     "median": (ALL[:9], lambda t, n: (lambda x: x.median(-1)[0], random(t, ROWS, n))),
     "mode": (ALL[:9], lambda t, n: (lambda x: x.mode(-1)[0], random(t, ROWS, n))),
-    "unique": (ALL[:10], lambda t, n: (lambda x: x.unique(return_inverse=True, return_counts=True), random(t, ROWS, n))),
+    "unique": (
+        ALL[:10],
+        lambda t, n: (lambda x: x.unique(return_inverse=True, return_counts=True), random(t, ROWS, n)),
+    ),
     "flip": (ALL, lambda t, n: (lambda x: x.flip(-1), random(t, ROWS, n))),
     "roll": (ALL, lambda t, n: (lambda x: x.roll(n // 2, -1), random(t, ROWS, n))),
     "tril": (ALL, lambda t, n: (lambda x: x.tril(n // 2), random(t, ROWS, 9, n))),
-    "cat": (ALL, lambda t, n: (lambda x, y, z: torch.cat((x, y, z), -1), random(t, ROWS, n), random(t, ROWS, 1), random(t, ROWS, n + 3))),
-    "stack": (ALL, lambda t, n: (lambda x, y: torch.stack((x, y), -1), random(t, ROWS, n), random(t, ROWS, n))),
+    "cat": (
+        ALL,
+        lambda t, n: (
+            lambda x, y, z: torch.cat((x, y, z), -1),
+            random(t, ROWS, n),
+            random(t, ROWS, 1),
+            random(t, ROWS, n + 3),
+        ),
+    ),
+    "stack": (
+        ALL,
+        lambda t, n: (lambda x, y: torch.stack((x, y), -1), random(t, ROWS, n), random(t, ROWS, n)),
+    ),
     "pad": (ALL[:9], lambda t, n: (lambda x: F.pad(x, (1, n % 5)), random(t, ROWS, n))),
-    "copy": (ALL, lambda t, n: (lambda x: (x.t().contiguous(), x[:, ::2].clone(), x.float(), x.short(), x.bool()), random(t, ROWS, n))),
+    "copy": (
+        ALL,
+        lambda t, n: (
+            lambda x: (x.t().contiguous(), x[:, ::2].clone(), x.float(), x.short(), x.bool()),
+            random(t, ROWS, n),
+        ),
+    ),
     "where": (ALL, lambda t, n: (torch.where, random(torch.bool, ROWS, n), random(t, ROWS, n), random(t, n))),
-    "masked": (ALL, lambda t, n: (lambda x, m: (x.masked_fill(m, 1), x.masked_select(m), m.nonzero()), random(t, ROWS, n), random(torch.bool, ROWS, n))),
-    "layer_norm": (FLOATS, lambda t, n: (lambda x, w, b: F.layer_norm(x, (n,), w, b), random(t, ROWS, n), random(t, n), random(t, n))),
-    "rms_norm": (FLOATS, lambda t, n: (lambda x, w: F.rms_norm(x, (n,), w), random(t, ROWS, n), random(t, n))),
-    "batch_norm": (FLOATS, lambda t, n: (lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), random(t, 4, ROWS, n), random(t, ROWS), random(t, ROWS))),
-    "group_norm": (FLOATS, lambda t, n: (lambda x, w, b: F.group_norm(x, 2, w, b), random(t, 2, 4, n), random(t, 4), random(t, 4))),
-    "channels_last_norm": (FLOATS, lambda t, n: (lambda x: F.batch_norm(x.to(memory_format=torch.channels_last), None, None, training=True), random(t, 2, n, 3, 2))),
-    "norm": (FLOATS, lambda t, n: (lambda x: torch.linalg.vector_norm(x, (2, 1, math.inf, 3.5)[n % 4], -1), random(t, ROWS, n))),
+    "masked": (
+        ALL,
+        lambda t, n: (
+            lambda x, m: (x.masked_fill(m, 1), x.masked_select(m), m.nonzero()),
+            random(t, ROWS, n),
+            random(torch.bool, ROWS, n),
+        ),
+    ),
+    "layer_norm": (
+        FLOATS,
+        lambda t, n: (
+            lambda x, w, b: F.layer_norm(x, (n,), w, b),
+            random(t, ROWS, n),
+            random(t, n),
+            random(t, n),
+        ),
+    ),
+    "rms_norm": (
+        FLOATS,
+        lambda t, n: (lambda x, w: F.rms_norm(x, (n,), w), random(t, ROWS, n), random(t, n)),
+    ),
+    "batch_norm": (
+        FLOATS,
+        lambda t, n: (
+            lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+            random(t, 4, ROWS, n),
+            random(t, ROWS),
+            random(t, ROWS),
+        ),
+    ),
+    "group_norm": (
+        FLOATS,
+        lambda t, n: (
+            lambda x, w, b: F.group_norm(x, 2, w, b),
+            random(t, 2, 4, n),
+            random(t, 4),
+            random(t, 4),
+        ),
+    ),
+    "channels_last_norm": (
+        FLOATS,
+        lambda t, n: (
+            lambda x: F.batch_norm(x.to(memory_format=torch.channels_last), None, None, training=True),
+            random(t, 2, n, 3, 2),
+        ),
+    ),
+    "norm": (
+        FLOATS,
+        lambda t, n: (
+            lambda x: torch.linalg.vector_norm(x, (2, 1, math.inf, 3.5)[n % 4], -1),
+            random(t, ROWS, n),
+        ),
+    ),
     "var_mean": (FLOATS, lambda t, n: (lambda x: torch.var_mean(x, n % 2), random(t, 4, n))),
     "mm": (ALL[:9], lambda t, n: (torch.mm, random(t, 7, n), random(t, n, 19))),
-    "tiles": (ALL[:9], lambda t, n: ((lambda a, b: a @ b.t()) if n % 2 else torch.mm, *((random(t, (33, 65, 130)[n % 3], 40), random(t, n, 40)) if n % 2 else (random(t, 40, n).t(), random(t, 40, (33, 65, 130)[n % 3]))))),
+    "tiles": (
+        ALL[:9],
+        lambda t, n: (
+            (lambda a, b: a @ b.t()) if n % 2 else torch.mm,
+            *(
+                (random(t, (33, 65, 130)[n % 3], 40), random(t, n, 40))
+                if n % 2
+                else (random(t, 40, n).t(), random(t, 40, (33, 65, 130)[n % 3]))
+            ),
+        ),
+    ),
     "thin": (FLOATS, lambda t, n: (lambda a, b: a @ b.t(), random(t, 1 + n % 4, 70), random(t, n, 70))),
-    "mm_out": (ALL[:9], lambda t, n: (lambda a, b, c: torch.addmm(a, b, c.t()), random(t, n), random(t, 17, 9), random(t, n, 9))),
+    "mm_out": (
+        ALL[:9],
+        lambda t, n: (
+            lambda a, b, c: torch.addmm(a, b, c.t()),
+            random(t, n),
+            random(t, 17, 9),
+            random(t, n, 9),
+        ),
+    ),
     "bmm": (ALL[:9], lambda t, n: (torch.bmm, random(t, 2, n, 5), random(t, 2, 5, n))),
     "mv": (ALL[:9], lambda t, n: (torch.mv, random(t, 5, n), random(t, n))),
     "linear": (FLOATS, lambda t, n: (F.linear, random(t, 5, n), random(t, 6, n), random(t, 6))),
-    "conv1d": (FLOATS, lambda t, n: (lambda x, w: F.conv1d(x, w, padding=1, stride=1 + n % 2), random(t, 2, 3, n), random(t, 4, 3, 3))),
-    "conv2d": (FLOATS, lambda t, n: (lambda x, w, b: F.conv2d(x, w, b, padding=1), random(t, 1, n, 5, 4), random(t, 3, n, 3, 3), random(t, 3))),
-    "depthwise": (FLOATS, lambda t, n: (lambda x, w: F.conv2d(x, w, padding=1, groups=3), random(t, 1, 3, 4, n), random(t, 3, 1, 3, 3))),
-    "conv_transpose": (FLOATS, lambda t, n: (lambda x, w: F.conv_transpose1d(x, w, stride=2), random(t, 2, 3, n), random(t, 3, 4, 3))),
+    "conv1d": (
+        FLOATS,
+        lambda t, n: (
+            lambda x, w: F.conv1d(x, w, padding=1, stride=1 + n % 2),
+            random(t, 2, 3, n),
+            random(t, 4, 3, 3),
+        ),
+    ),
+    "conv2d": (
+        FLOATS,
+        lambda t, n: (
+            lambda x, w, b: F.conv2d(x, w, b, padding=1),
+            random(t, 1, n, 5, 4),
+            random(t, 3, n, 3, 3),
+            random(t, 3),
+        ),
+    ),
+    "depthwise": (
+        FLOATS,
+        lambda t, n: (
+            lambda x, w: F.conv2d(x, w, padding=1, groups=3),
+            random(t, 1, 3, 4, n),
+            random(t, 3, 1, 3, 3),
+        ),
+    ),
+    "conv_transpose": (
+        FLOATS,
+        lambda t, n: (
+            lambda x, w: F.conv_transpose1d(x, w, stride=2),
+            random(t, 2, 3, n),
+            random(t, 3, 4, 3),
+        ),
+    ),
     "max_pool": (FLOATS, lambda t, n: (lambda x: F.max_pool2d(x, 2, 1, 1), random(t, 1, 2, 4, n))),
     "avg_pool": (FLOATS, lambda t, n: (lambda x: F.avg_pool2d(x, 3, 2, 1), random(t, 1, 2, 4, n))),
-    "adaptive_pool": (FLOATS, lambda t, n: (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), random(t, 1, 2, 4, n))),
-    "interpolate": (FLOATS, lambda t, n: (lambda x: F.interpolate(x, scale_factor=1.5, mode=("nearest", "bilinear", "bicubic")[n % 3]), random(t, 1, 2, 3, n))),
-    "grid_sample": (FLOATS, lambda t, n: (lambda x, g: F.grid_sample(x, g, ("bilinear", "nearest", "bicubic")[n % 3], align_corners=False), random(t, 1, 2, 4, 5), random(t, 1, 2, n, 2, low=-1.2, high=1.2))),
-    "attention": (FLOATS, lambda t, n: (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=n % 2 == 0), *(random(t, 1, 2, n, 8) for _ in range(3)))),
+    "adaptive_pool": (
+        FLOATS,
+        lambda t, n: (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), random(t, 1, 2, 4, n)),
+    ),
+    "interpolate": (
+        FLOATS,
+        lambda t, n: (
+            lambda x: F.interpolate(x, scale_factor=1.5, mode=("nearest", "bilinear", "bicubic")[n % 3]),
+            random(t, 1, 2, 3, n),
+        ),
+    ),
+    "grid_sample": (
+        FLOATS,
+        lambda t, n: (
+            lambda x, g: F.grid_sample(x, g, ("bilinear", "nearest", "bicubic")[n % 3], align_corners=False),
+            random(t, 1, 2, 4, 5),
+            random(t, 1, 2, n, 2, low=-1.2, high=1.2),
+        ),
+    ),
+    "attention": (
+        FLOATS,
+        lambda t, n: (
+            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=n % 2 == 0),
+            *(random(t, 1, 2, n, 8) for _ in range(3)),
+        ),
+    ),
     "any attention": (FLOATS, attention),
     "any convolution": (FLOATS, convolution),
     "any product": (ALL[:9], product),
     "any pool": (FLOATS, pool),
-    "attention_heads": (FLOATS, lambda t, n: (F.scaled_dot_product_attention, *(random(t, 1, 2, 5, n) for _ in range(3)))),
+    "attention_heads": (
+        FLOATS,
+        lambda t, n: (F.scaled_dot_product_attention, *(random(t, 1, 2, 5, n) for _ in range(3))),
+    ),
     "embedding": (FLOATS, lambda t, n: (F.embedding, places(6, ROWS, 4), random(t, 6, n))),
-    "embedding_bag": (FLOATS, lambda t, n: (lambda i, w: F.embedding_bag(i, w, mode=("sum", "mean", "max")[n % 3]), places(6, ROWS, 4), random(t, 6, n))),
-    "index_select": (ALL, lambda t, n: (lambda x, i: x.index_select(n % 2, i), random(t, 5, n), places(min(5, n), n))),
+    "embedding_bag": (
+        FLOATS,
+        lambda t, n: (
+            lambda i, w: F.embedding_bag(i, w, mode=("sum", "mean", "max")[n % 3]),
+            places(6, ROWS, 4),
+            random(t, 6, n),
+        ),
+    ),
+    "index_select": (
+        ALL,
+        lambda t, n: (lambda x, i: x.index_select(n % 2, i), random(t, 5, n), places(min(5, n), n)),
+    ),
     "index": (ALL, lambda t, n: (lambda x, i, j: x[i, j], random(t, 5, n), places(5, n), places(n, n))),
-    "index_put": (ALL, lambda t, n: (lambda x, i, v: x.index_put((i,), v), random(t, n, 5), torch.randperm(n), random(t, n, 5))),
-    "index_put_sum": (ALL[:9], lambda t, n: (lambda x, i, v: x.index_put((i,), v, accumulate=True), random(t, 5, n), places(5, 9), random(t, 9, n))),
-    "index_add": (ALL[:9], lambda t, n: (lambda x, i, v: x.index_add(0, i, v), random(t, 5, n), places(5, 9), random(t, 9, n))),
+    "index_put": (
+        ALL,
+        lambda t, n: (
+            lambda x, i, v: x.index_put((i,), v),
+            random(t, n, 5),
+            torch.randperm(n),
+            random(t, n, 5),
+        ),
+    ),
+    "index_put_sum": (
+        ALL[:9],
+        lambda t, n: (
+            lambda x, i, v: x.index_put((i,), v, accumulate=True),
+            random(t, 5, n),
+            places(5, 9),
+            random(t, 9, n),
+        ),
+    ),
+    "index_add": (
+        ALL[:9],
+        lambda t, n: (lambda x, i, v: x.index_add(0, i, v), random(t, 5, n), places(5, 9), random(t, 9, n)),
+    ),
     "gather": (ALL, lambda t, n: (lambda x, i: x.gather(-1, i), random(t, ROWS, n), places(n, ROWS, n))),
-    "scatter_add": (ALL[:9], lambda t, n: (lambda x, i, v: x.scatter_add(-1, i, v), random(t, ROWS, n), places(n, ROWS, n), random(t, ROWS, n))),
-    "scatter_reduce": (ALL[:9], lambda t, n: (lambda x, i, v: x.scatter_reduce(-1, i, v, ("amax", "amin", "prod")[n % 3]), random(t, ROWS, n), places(n, ROWS, n), random(t, ROWS, n))),
+    "scatter_add": (
+        ALL[:9],
+        lambda t, n: (
+            lambda x, i, v: x.scatter_add(-1, i, v),
+            random(t, ROWS, n),
+            places(n, ROWS, n),
+            random(t, ROWS, n),
+        ),
+    ),
+    "scatter_reduce": (
+        ALL[:9],
+        lambda t, n: (
+            lambda x, i, v: x.scatter_reduce(-1, i, v, ("amax", "amin", "prod")[n % 3]),
+            random(t, ROWS, n),
+            places(n, ROWS, n),
+            random(t, ROWS, n),
+        ),
+    ),
     "cross_entropy": (FLOATS, lambda t, n: (F.cross_entropy, random(t, 5, n), places(n, 5))),
-    "losses": (FLOATS, lambda t, n: (lambda x, y: (F.mse_loss(x, y), F.smooth_l1_loss(x, y, reduction="sum"), F.huber_loss(x, y), F.binary_cross_entropy_with_logits(x, y)), random(t, ROWS, n), random(t, ROWS, n))),
-    "histogram": (FLOATS[:2], lambda t, n: (lambda x: (x.histc(7, -4, 4), torch.bucketize(x, x.flatten().sort()[0])), random(t, ROWS, n))),
+    "losses": (
+        FLOATS,
+        lambda t, n: (
+            lambda x, y: (
+                F.mse_loss(x, y),
+                F.smooth_l1_loss(x, y, reduction="sum"),
+                F.huber_loss(x, y),
+                F.binary_cross_entropy_with_logits(x, y),
+            ),
+            random(t, ROWS, n),
+            random(t, ROWS, n),
+        ),
+    ),
+    "histogram": (
+        FLOATS[:2],
+        lambda t, n: (
+            lambda x: (x.histc(7, -4, 4), torch.bucketize(x, x.flatten().sort()[0])),
+            random(t, ROWS, n),
+        ),
+    ),
     "bincount": (ALL[4:9], lambda t, n: (torch.bincount, random(t, n, low=0, high=9))),
-    "searchsorted": (ALL[:9], lambda t, n: (lambda x, y: torch.searchsorted(x.sort(-1)[0], y), random(t, ROWS, n), random(t, ROWS, 5))),
-    "random": (FLOATS, lambda t, n: (lambda x: (torch.rand_like(x), torch.randn_like(x), torch.bernoulli(x.abs() / 8), F.dropout(x, 0.3), torch.empty_like(x).exponential_()), random(t, ROWS, n))),
-    "random_integers": (ALL[4:9], lambda t, n: (lambda x: (torch.randint_like(x, 9), torch.empty_like(x).random_(), torch.randperm(n, device=x.device)), random(t, ROWS, n))),
-    "foreach": (FLOATS, lambda t, n: (lambda *x: (*torch._foreach_mul(x, 2), *torch._foreach_add(x[:2], x[1:], alpha=3), *torch._foreach_norm(x), *torch._foreach_sqrt(torch._foreach_abs(x))), *(random(t, n) for _ in range(3)))),
-    "sparse": (FLOATS[:2], lambda t, n: (lambda x, y: torch.sparse.mm(x.to_sparse(), y), random(t, 5, n) * (random(t, 5, n) > 1), random(t, n, 4))),
+    "searchsorted": (
+        ALL[:9],
+        lambda t, n: (
+            lambda x, y: torch.searchsorted(x.sort(-1)[0], y),
+            random(t, ROWS, n),
+            random(t, ROWS, 5),
+        ),
+    ),
+    "random": (
+        FLOATS,
+        lambda t, n: (
+            lambda x: (
+                torch.rand_like(x),
+                torch.randn_like(x),
+                torch.bernoulli(x.abs() / 8),
+                F.dropout(x, 0.3),
+                torch.empty_like(x).exponential_(),
+            ),
+            random(t, ROWS, n),
+        ),
+    ),
+    "random_integers": (
+        ALL[4:9],
+        lambda t, n: (
+            lambda x: (
+                torch.randint_like(x, 9),
+                torch.empty_like(x).random_(),
+                torch.randperm(n, device=x.device),
+            ),
+            random(t, ROWS, n),
+        ),
+    ),
+    "foreach": (
+        FLOATS,
+        lambda t, n: (
+            lambda *x: (
+                *torch._foreach_mul(x, 2),
+                *torch._foreach_add(x[:2], x[1:], alpha=3),
+                *torch._foreach_norm(x),
+                *torch._foreach_sqrt(torch._foreach_abs(x)),
+            ),
+            *(random(t, n) for _ in range(3)),
+        ),
+    ),
+    "sparse": (
+        FLOATS[:2],
+        lambda t, n: (
+            lambda x, y: torch.sparse.mm(x.to_sparse(), y),
+            random(t, 5, n) * (random(t, 5, n) > 1),
+            random(t, n, 4),
+        ),
+    ),
     "lstm": (FLOATS, recurrent(torch.lstm, 4)),
     "gru": (FLOATS, recurrent(torch.gru, 3)),
     "sgd": (FLOATS, trained(torch.optim.SGD, momentum=0.9, fused=True)),
     "adam": (FLOATS, trained(torch.optim.Adam, fused=True)),
     "adamw": (FLOATS, trained(torch.optim.AdamW, amsgrad=True, foreach=True, weight_decay=0.1)),
-}  # fmt: skip
+}
 
 
 # Functions that also run at the edge widths; their work grows linearly with the width.

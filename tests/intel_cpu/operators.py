@@ -36,7 +36,10 @@ from torch.utils._pytree import tree_leaves
 CHUNK = 300  # units per process
 NAMES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",
          torch.complex64: "f32", torch.complex128: "f64"}  # fmt: skip
-DOUBLE = {torch.complex64: torch.complex128, **dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64)}  # fmt: skip
+DOUBLE = {
+    torch.complex64: torch.complex128,
+    **dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64),
+}
 
 Results = list[torch.Tensor] | str
 
@@ -124,7 +127,8 @@ def difference(call: Call, built: Results, wanted: Results) -> str | None:
         return (
             None
             if isinstance(built, type(wanted))
-            else f"{built if isinstance(built, str) else 'no error'}, not {wanted if isinstance(wanted, str) else 'a result'}"
+            else f"{built if isinstance(built, str) else 'no error'}, "
+            f"not {wanted if isinstance(wanted, str) else 'a result'}"
         )
     if [(x.shape, x.dtype) for x in built] != [(x.shape, x.dtype) for x in wanted]:
         return "results of other shapes"
@@ -153,7 +157,8 @@ def difference(call: Call, built: Results, wanted: Results) -> str | None:
         if wrong.any():
             at = np.flatnonzero(wrong)
             told = f"; float64: {true[at[0]]}" if true is not None and true.size == want.size else ""
-            return f"result {i} ({w.dtype}), {at.size} of {wrong.size} from {at[0]} to {at[-1]}: {got[at[0]]}, not {want[at[0]]}{told}"
+            where = f"result {i} ({w.dtype}), {at.size} of {wrong.size} from {at[0]} to {at[-1]}"
+            return f"{where}: {got[at[0]]}, not {want[at[0]]}{told}"
     return None
 
 

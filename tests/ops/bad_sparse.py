@@ -1,4 +1,4 @@
-"""Sparse tensors whose indices are out of range, made without PyTorch's checks: errors, and no kernel leaves its operands.
+"""Sparse tensors with out-of-range indices, made without PyTorch's checks: errors, and no kernel leaves its operands.
 
 In a process of its own, with an allocator that puts the end of each block beside a page that nobody may touch
 (misfits.py), makes tensors of each layout with indices wrong in one way, and applies every operation to each. Those of

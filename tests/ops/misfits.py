@@ -2,12 +2,11 @@
 
 `python misfits.py OPERATOR… [--changes N]` records the calls that PyTorch's samples (OpInfo) of these operators make on
 xpu, forward and backward, and makes them again with a size, or an element of a tensor of integers, changed here and
-there. Memory comes from an allocator that
-puts the end of each block beside a page that nobody may touch, so that a kernel that reads or writes behind its operands
-ends the process. Prints a line per failure and a count; the exit status tells whether there was a failure. Without
-operators it takes all of OpInfo, or with `--every N` one in N. With `--indices` only elements are changed, and those of
-ATen's operators are named that took a number beyond every size without an error: no index is among their arguments, or
-a check is missing.
+there. Memory comes from an allocator that puts the end of each block beside a page that nobody may touch, so that a
+kernel that reads or writes behind its operands ends the process. Prints a line per failure and a count; the exit status
+tells whether there was a failure. Without operators it takes all of OpInfo, or with `--every N` one in N. With
+`--indices` only elements are changed, and those of ATen's operators are named that took a number beyond every size
+without an error: no index is among their arguments, or a check is missing.
 """
 
 from __future__ import annotations

@@ -73,7 +73,8 @@ def product(draw: random.Random, dtype: torch.dtype) -> None:
 
 def convolution(draw: random.Random, dtype: torch.dtype) -> None:
     """Check a two-dimensional convolution that is exact in every dtype."""
-    c, out, size, kernel = draw.choice([1, 3, 8, 16, 24]), draw.choice([1, 5, 8, 32]), draw.choice([1, 5, 14]), draw.choice([1, 3])  # fmt: skip
+    c, out = draw.choice([1, 3, 8, 16, 24]), draw.choice([1, 5, 8, 32])
+    size, kernel = draw.choice([1, 5, 14]), draw.choice([1, 3])
     (x, image), (w, weight) = (
         operand(draw, dtype, 2, c, size, size),
         operand(draw, dtype, out, c, kernel, kernel),

@@ -227,7 +227,7 @@ def test_processors_take_math_for_the_gradient_of_a_bias() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("keys", [16, 37])
 def test_gradient_of_an_expanded_bias_by_name(causal: bool, keys: int) -> None:
-    """The efficient operator's bias gradients, in the layout of its meta function, also for fp32 biases of half-precision inputs."""
+    """The efficient operator's bias gradients, in its meta function's layout; fp32 biases of half-precision inputs."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     generator = torch.Generator().manual_seed(4)
@@ -429,7 +429,7 @@ def test_gradients_of_samples() -> None:
 
 
 def seen(queries: int, keys: int, mask: int, window: int | None) -> torch.Tensor:
-    """Return the mask of keys that a query attends to: all, top-left (1) or bottom-right (2) causal; the last `window` of them."""
+    """Return the keys that a query attends to: all, top-left (1) or bottom-right (2) causal; the last `window`."""
     i, j = torch.arange(queries)[:, None], torch.arange(keys)[None, :]
     own = i + (keys - queries if mask == 2 else 0)
     sees = torch.ones(queries, keys, dtype=torch.bool) if mask == 0 else j <= own

@@ -301,7 +301,7 @@ def test_errors_are_pytorchs() -> None:
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_strides_of_single_elements(dtype: torch.dtype) -> None:
-    """Strides of size-1 dimensions carry no information, but oneDNN derives a layout from them and slow_conv2d rejects them."""
+    """Strides of size-1 dimensions mean nothing, but oneDNN derives a layout from them and slow_conv2d rejects them."""
     cases = [  # sizes and strides of x and of w, groups
         ((1, 4, 1, 2), (8, 1, 8, 4), (2, 2, 1, 2), (4, 1, 2, 2), 2),
         ((2, 1, 3, 4), (12, 1, 4, 1), (2, 1, 1, 2), (1, 4, 2, 2), 1),

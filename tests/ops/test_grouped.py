@@ -418,7 +418,10 @@ def test_kernels(what: str) -> None:
 
 
 # Of the slower ones, which are written out, part; OPENXPU_TEST_ALL=1 runs all.
-PART = "groups and bfloat16 and (some or rest and rows) or scaled or kernels or large or long or (blocks and (e4m3 or captured or nvfp4))"
+PART = (
+    "groups and bfloat16 and (some or rest and rows) or scaled or kernels or large or long "
+    "or (blocks and (e4m3 or captured or nvfp4))"
+)
 
 
 @pytest.mark.skipif(IS_INNER, reason="this is the inner run")

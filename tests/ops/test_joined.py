@@ -294,7 +294,7 @@ def test_cached(m: int, depth: int, dim: int, turned: bool, kind: str, dtype: to
 def test_cached_heads_are_normed(
     m: int, depth: int, dim: int, turned: bool, kind: str, dtype: torch.dtype
 ) -> None:
-    """Normalized heads, completed by the last work-group of each head in the same launch; repeated, because they use counters."""
+    """Normalized heads, completed by each head's last work-group in the same launch; repeated, as they use counters."""
     cached = Cached(kind, m, 256, depth, dtype, dim, turned)
     normed, biased = m < 9 and dtype != torch.float16, m != 1
     for position, sign in ((3, -1.0), (-1, 1.0)):

@@ -45,7 +45,7 @@ def close(got: torch.Tensor, want: torch.Tensor, limit: float) -> None:
 
 
 def lapack(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Factorize each matrix separately: once a program has set a number of threads, PyTorch's batched results are wrong."""
+    """Factorize each matrix separately: PyTorch's batched results are wrong once the number of threads was set."""
     batch = a.shape[:-2]
     if not batch.numel():
         return tuple(torch.linalg.lu_factor_ex(a))
@@ -118,7 +118,7 @@ def tall_matrices(dtype: torch.dtype) -> None:
 
 @pytest.mark.extended
 def test_batches_after_threads_were_set() -> None:
-    """In a separate process, because PyTorch's batches on the CPU, which other tests compare with, hang from then on."""
+    """In a separate process: PyTorch's batches on the CPU, which other tests compare with, hang from then on."""
     program = """
 from tests.ops.test_lu import *
 torch.set_num_threads(2)

@@ -73,7 +73,8 @@ INTO_NOTHING = {
 def refuses(function: Callable[[], object]) -> None:
     with pytest.raises(
         (IndexError, RuntimeError),
-        match=r"out of (range|bounds)|empty tensor|should be|max.* ind|lass values|inconsistent|negative|ascend|final offset|[Pp]ivots|allocated size",
+        match=r"out of (range|bounds)|empty tensor|should be|max.* ind|lass values|inconsistent|negative|ascend|"
+        r"final offset|[Pp]ivots|allocated size",
     ):
         function()
         torch.xpu.synchronize()

@@ -1,4 +1,4 @@
-"""Kernels don't access memory before or after their operands, which would end the process on a GPU at a page boundary."""
+"""Kernels don't access memory outside their operands, which would end the process on a GPU at a page boundary."""
 
 from __future__ import annotations
 

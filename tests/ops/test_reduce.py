@@ -364,8 +364,8 @@ def test_variance_of_equal_and_of_infinite_numbers(shape: tuple[int, ...]) -> No
             assert (x.to("xpu").var(dim, correction=0).cpu() == 0).all() or not math.isfinite(value)
 
 
-# A length of up to 128 is a constant of the kernel: each is a program of its own, which the driver's compiler has to get
-# through. Around one and two rounds of four subgroups, and around the last length that is a constant.
+# A length of up to 128 is a constant of the kernel: each is a program of its own, which the driver's compiler has to
+# get through. Around one and two rounds of four subgroups, and around the last length that is a constant.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64])
 @pytest.mark.parametrize("length", [1, 2, 15, 17, 63, 64, 65, 96, 100, 127, 128, 129, 192, 256, 1024, 1100])
 def test_rows_of_a_constant_length(length: int, dtype: torch.dtype) -> None:

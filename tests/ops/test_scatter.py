@@ -233,7 +233,8 @@ for n, c in ((70, 1), (1000, 3), (3001, 40), (5000, 1)):
         lambda x, i, j, v: np.add.at(x, (i, j), v), cube, i[: j.numel()].view_as(j) % 4, j,
         v[: j.numel()].view(*j.shape, c))
 try:
-    torch.zeros(3, device="xpu").index_put_((torch.full((99,), 7, device="xpu"),), torch.ones(99, device="xpu"), accumulate=True)
+    indices = (torch.full((99,), 7, device="xpu"),)
+    torch.zeros(3, device="xpu").index_put_(indices, torch.ones(99, device="xpu"), accumulate=True)
     torch.xpu.synchronize()
 except IndexError:
     print("refused")

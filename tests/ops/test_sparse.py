@@ -1,7 +1,7 @@
 """Sparse tensors: COO operators, and the supported ones of compressed layouts.
 
-Results are compared with PyTorch's CPU as dense values: which elements are stored twice, and their order, is not part of a
-tensor's value.
+Results are compared with PyTorch's CPU as dense values: which elements are stored twice, and their order, is not part
+of a tensor's value.
 """
 
 from __future__ import annotations

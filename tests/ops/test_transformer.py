@@ -1,5 +1,5 @@
-"""nn.TransformerEncoder and nn.MultiheadAttention in inference: the fused operators against the composed path on the CPU
-in float64, and on xpu.
+"""nn.TransformerEncoder and nn.MultiheadAttention in inference: the fused operators against the composed path on the
+CPU in float64, and on xpu.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def one_bin(
     samples: int,
     aligned: bool,
 ) -> Tensor:
-    """Return a bin of a region, for all channels of its image (channels, height, width); x, y, right, bottom in elements."""
+    """Return a bin of a region, for all channels of its image (C, height, width); x, y, right, bottom in elements."""
     if kind.endswith("align"):
         shift = 0.5 if aligned or kind == "ps_roi_align" else 0.0
         starts, extents, counts = [], [], []

@@ -304,7 +304,7 @@ def test_libraries_import_little(name: str, folder: Path, tmp_path: Path) -> Non
 
 
 def test_kernels_travel_as_images(folder: Path, tmp_path: Path) -> None:
-    """Kernel images are files of the package or part of its library; damaged ones and those for other devices are errors."""
+    """Kernel images are files of the package or part of its library; damaged ones and other devices' are errors."""
     kernel = "module { tt.func public @nothing(%x: !tt.ptr<f32>) { tt.return } }"
     other = compile_module(kernel.encode(), "bmg").image
     with zipfile.ZipFile(folder / "encoder.pt2") as archive:
@@ -435,7 +435,7 @@ def test_a_program_without_an_interpreter(tmp_path: Path, fresh_compiler: None) 
 @pytest.mark.extended
 @pytest.mark.skipif(CMAKE is None, reason="no cmake")
 def test_packages_run_from_cpp(folder: Path, tmp_path: Path) -> None:
-    """Build the example's program with CMake: static and dynamic sizes, results as in eager mode, no libpython loaded."""
+    """Build the example's program with CMake: static and dynamic sizes, results as in eager mode, no libpython."""
     build = tmp_path / "build"
     source = SOURCE.parent / "examples/cpp"
     prefixes = f"{torch.utils.cmake_prefix_path};{openxpu.cmake_prefix_path}"
@@ -501,7 +501,7 @@ class Handles:
         return getattr(self.library, f"aoti_torch_xpu_{name}")(*map(self.of, tensors)) != 0
 
     def call(self, name: str, *arguments: object, results: int = 1) -> list[Tensor]:
-        """Call ``aoti_torch_xpu_NAME``: a list of numbers is passed as pointer and count, a tuple is an optional value."""
+        """Call ``aoti_torch_xpu_NAME``: numbers in a list are passed as pointer and count, a tuple is optional."""
         given: list[object] = []
         for argument in arguments:
             if isinstance(argument, Tensor):

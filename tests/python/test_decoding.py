@@ -63,7 +63,7 @@ class Int8(nn.Module):
 
 
 class Layer(nn.Module):
-    """A decoder layer as in Llama; `bias`: for queries, keys and values (Qwen2); `normed`: norms of the heads (Qwen3)."""
+    """A decoder layer as in Llama; `bias`: of queries, keys and values (Qwen2); `normed`: norms of heads (Qwen3)."""
 
     def __init__(self, kind: str, bias: bool, normed: bool, gemma: bool = False) -> None:
         super().__init__()

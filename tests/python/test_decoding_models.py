@@ -59,7 +59,7 @@ def model_of(family: str, **more: Any) -> Any:
 
 
 def compare(model: Any, per_layer: int, others: int = OTHERS) -> None:
-    """Compare the logits of three tokens with float64 without a cache; count the last step's launches on GPU kernels."""
+    """Compare the logits of three tokens with float64 without a cache; count the last step's GPU launches."""
     tokens = torch.tensor([[*PROMPT, 9, 2, 6]])
     with torch.no_grad():
         expected = copy.deepcopy(model).double()(tokens, use_cache=False).logits

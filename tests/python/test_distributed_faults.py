@@ -150,8 +150,8 @@ def sizes_of_a_pair(name: str) -> None:
         calls["all_gather"] = lambda: dist.all_gather(places, places[2], group=group)
     fails(
         calls[collective],
-        rf"xccl:{collective.removesuffix('_single')} of Float(, sum)? \(the group's collective number 1\) failed on rank "
-        rf"{rank()}: rank 2 sends {4 * sent} bytes to rank [01], which has room for {4 * room}",
+        rf"xccl:{collective.removesuffix('_single')} of Float(, sum)? \(the group's collective number 1\) failed "
+        rf"on rank {rank()}: rank 2 sends {4 * sent} bytes to rank [01], which has room for {4 * room}",
     )
     goes_on(group)
 

@@ -228,7 +228,7 @@ def test_many_rows_stay_apart(kind: str, rows: int, as_on_gpus: None) -> None:
 
 
 class Attention(nn.Module):
-    """Attention of one token a row; the caches are (rows, heads, length, depth) with `dim` 2, or length before heads."""
+    """Attention of one token a row; caches are (rows, heads, length, depth) with `dim` 2, or length before heads."""
 
     def __init__(self, kind: str, whole: bool, dim: int, rolls: bool, bias: bool = False) -> None:
         super().__init__()
@@ -333,7 +333,8 @@ def test_caches_that_others_read(use: str, as_on_gpus: None) -> None:
     attention.to("xpu")
     on_device = [t.to("xpu") for t in given]
     found, _ = cached_calls(lambda *given: function(attention, *given), *on_device)
-    pairs = [*zip(found, expected, strict=True), *zip(on_device[4:], wanted[4:], strict=True)]  # type: ignore[call-overload]
+    grown = zip(on_device[4:], wanted[4:], strict=True)
+    pairs = [*zip(found, expected, strict=True), *grown]  # type: ignore[call-overload]
     for part, reference in pairs:
         assert_close(part, reference, dtype=part.dtype, rtol=0.01, relative_to="norm")
 

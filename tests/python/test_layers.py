@@ -79,7 +79,8 @@ def tree(tool, tmp_path, monkeypatch):
             "src/core/status.c": "const char *xpu_last_error(void) {\n}\n",
             "src/cl/memory.c": '#include "core/status.h"\n',
             "src/runtime/stream.c": '#include "cl/cl.h"\nxpu_status xpu_stream_wait(int a,\n int b) {\n}\n',
-            "src/ops/sort.c": "xpu_status xpu_sort(int a) {\n    return xpu_stream_wait(1, 2) && xpu_last_error();\n}\n",
+            "src/ops/sort.c": "xpu_status xpu_sort(int a) {\n"
+            "    return xpu_stream_wait(1, 2) && xpu_last_error();\n}\n",
             "bridge/sort.cpp": "void sort() { xpu_sort(1); }\n",
             "python/openxpu/a.py": "from openxpu import _bridge\n",
             **{name.replace("__", "/").replace("_dot_", "."): text for name, text in more.items()},

@@ -691,7 +691,7 @@ def test_a_block_of_experts_of_transformers(run: Run, tmp_path: Path, dtype: tor
 @pytest.mark.extended
 @torch.no_grad()
 def test_products_of_groups_of_each_kind(run: Run, tmp_path: Path) -> None:
-    """Grouped along rows, columns and k, and batches; the ends are a strided input, rows are not multiples of 16 bytes."""
+    """Grouped along rows, columns and k, and batches; the ends are strided, rows are not multiples of 16 bytes."""
 
     class Each(nn.Module):
         def forward(self, a: Tensor, b: Tensor, batch: Tensor, ends: Tensor) -> tuple[Tensor, ...]:

@@ -158,7 +158,8 @@ def test_the_compiler_starts_without_pytorch(tmp_path):
 
 def test_importing_the_package_alone():
     for before, after in (("", "import torch"), ("import torch", "")):
-        script = f"{before}\nimport openxpu\n{after}\nprint(openxpu.is_loaded(), torch.ones(2, device='xpu').sum().item())"
+        use = "print(openxpu.is_loaded(), torch.ones(2, device='xpu').sum().item())"
+        script = f"{before}\nimport openxpu\n{after}\n{use}"
         assert run_python(script, bare=True).stdout.split() == ["True", "2.0"]
     assert run_python("import openxpu; print(openxpu.is_loaded())", bare=True).stdout.split() == ["True"]
     assert "Intel" in run_python("import openxpu; print(openxpu.no_device_hint())", bare=True).stdout

@@ -113,7 +113,7 @@ SHAPES = {Net: (8, 3, 16, 16), Residual: (6, 3, 64, 64), Blocks: (4, 10, 32)}
 )
 @pytest.mark.parametrize("mixed", [False, True])
 def test_workflow(kind: type[nn.Module], mixed: bool) -> None:
-    """The lowered model gives the result of the quantized eager model; in mixed precision within bfloat16's accuracy."""
+    """The lowered model gives the quantized eager model's result; in mixed precision within bfloat16's accuracy."""
     torch.manual_seed(0)
     shape = SHAPES[kind]
     model = kind().eval().to("xpu")

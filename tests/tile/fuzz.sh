@@ -44,9 +44,12 @@ tar -xJf tests/tile/data/ttir.tar.xz -C $work
 [ ! -f tests/tile/data/fuzz.tar.xz ] || tar -xJf tests/tile/data/fuzz.tar.xz -C $work/grown --strip-components=1
 {
     sed -n 's/^OP([^"]*\("[^"]*"\).*/\1/p' src/tile/ops.def
-    cat $work/ttir/*.ttir | grep -oE '!?tensor<[a-z0-9]+>|[A-Za-z_]+ = |[a-z][a-z0-9]*<|f8E[A-Z0-9]+|\b(bf16|f16|f32|f64|i1|i8|i16|i32|i64)\b' \
+    types='bf16|f16|f32|f64|i1|i8|i16|i32|i64'
+    cat $work/ttir/*.ttir \
+        | grep -oE "!?tensor<[a-z0-9]+>|[A-Za-z_]+ = |[a-z][a-z0-9]*<|f8E[A-Z0-9]+|\b($types)\b" \
         | sort | uniq -c | sort -rn | head -n 200 | sed -E 's/^ *[0-9]+ (.*)$/"\1"/'
-    printf '"%s"\n' -1 0 2147483647 2147483648 9223372036854775807 18446744073709551615 0x7F800000 1.0e+308 'dense<' '^bb1' '%%0#1' '(' ')' '{' '}' '<{' '}>' '({' '})'
+    printf '"%s"\n' -1 0 2147483647 2147483648 9223372036854775807 18446744073709551615 0x7F800000 1.0e+308 \
+        'dense<' '^bb1' '%%0#1' '(' ')' '{' '}' '<{' '}>' '({' '})'
 } > $work/words
 
 cp tests/tile/ir/*.ttir tests/tile/ir/*/*.ttir $work/seeds/
@@ -58,7 +61,8 @@ if [ "${1:-}" = keep ]; then
     for seed in $work/seeds/*; do # these are already in the tests
         rm -f "$work/fuzz/$(sha1sum < "$seed" | cut -d ' ' -f 1)"
     done
-    tar -C $work --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -c fuzz | xz -9e > tests/tile/data/fuzz.tar.xz
+    tar -C $work --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -c fuzz \
+        | xz -9e > tests/tile/data/fuzz.tar.xz
     ls -l tests/tile/data/fuzz.tar.xz
     exit
 fi

@@ -35,8 +35,9 @@ class Generator(Writer):
         a = self.take(self.random.choice(INTS), self.random.choice([self.shape(), self.shape(), ()]))
         bits = BITS[a.element]
         name = self.random.choice(
-            ["addi", "subi", "muli", "andi", "ori", "xori", "minsi", "maxsi", "minui", "maxui", "shli", "shrsi", "shrui",
-             "divsi", "divui", "remsi", "remui", "ceildivsi", "floordivsi", "mulhiui", "absi", "ctpop", "clz", "cttz"]
+            ["addi", "subi", "muli", "andi", "ori", "xori", "minsi", "maxsi", "minui", "maxui", "shli", "shrsi",
+             "shrui", "divsi", "divui", "remsi", "remui", "ceildivsi", "floordivsi", "mulhiui", "absi", "ctpop",
+             "clz", "cttz"]
         )  # fmt: skip
         if name == "mulhiui":
             if a.element not in ("i32", "i64"):
@@ -80,8 +81,10 @@ class Generator(Writer):
         el, shape = a.element, a.shape
         half_ulp = 2.0 ** -MANTISSA[el]
         limit = LARGEST.get(el, 1e30)
-        name = self.random.choice(["addf", "subf", "mulf", "mulf", "addf", "fma", "divf", "maxnumf", "minnumf", "maximumf", "minimumf", "negf",
-                                   "absf", "floor", "ceil", "sqrt", "exp", "sin", "cos", "remf", "precise_divf"])  # fmt: skip
+        name = self.random.choice(
+            ["addf", "subf", "mulf", "mulf", "addf", "fma", "divf", "maxnumf", "minnumf", "maximumf", "minimumf",
+             "negf", "absf", "floor", "ceil", "sqrt", "exp", "sin", "cos", "remf", "precise_divf"]
+        )  # fmt: skip
         b = self.take(el, shape)
         if name in ("maxnumf", "minnumf", "maximumf", "minimumf"):
             return self.binary(
@@ -261,8 +264,11 @@ class Generator(Writer):
         name = self.random.choice(["sitofp", "uitofp"])
         if name == "uitofp" and v.element == "i64":
             name = "sitofp"
-        return self.op(f"arith.{name} {v.name} : {v.type} to {type_of(element, v.shape)}",
-                       self.new(element, v.shape, most=2.0**bits if element != "f16" or bits < 16 else 32768.0, unit=0))  # fmt: skip
+        most = 2.0**bits if element != "f16" or bits < 16 else 32768.0
+        return self.op(
+            f"arith.{name} {v.name} : {v.type} to {type_of(element, v.shape)}",
+            self.new(element, v.shape, most=most, unit=0),
+        )
 
     def to_int(self, v: Value, element: str) -> Value | None:
         v = self.exact(v)
@@ -445,8 +451,9 @@ class Generator(Writer):
         body, ends, results = [], [], []
         for i, v in enumerate(values):
             el, facts = v.element, {"most": v.most, "unit": v.unit, "error": v.error}
-            text = {"add": "arith.addi", "xor": "arith.xori", "and": "arith.andi", "or": "arith.ori", "max": "arith.maxsi", "min": "arith.minsi",
-                    "umax": "arith.maxui", "mul": "arith.muli", "fadd": "arith.addf", "fmax": "arith.maxnumf", "fmin": "arith.minimumf"}.get(kind)  # fmt: skip
+            text = {"add": "arith.addi", "xor": "arith.xori", "and": "arith.andi", "or": "arith.ori",
+                    "max": "arith.maxsi", "min": "arith.minsi", "umax": "arith.maxui", "mul": "arith.muli",
+                    "fadd": "arith.addf", "fmax": "arith.maxnumf", "fmin": "arith.minimumf"}.get(kind)  # fmt: skip
             if kind == "fadd":
                 facts["most"] = v.most * size
                 if v.error or not fits(el, facts["most"], v.unit):
@@ -491,8 +498,11 @@ class Generator(Writer):
         for text in body:
             self.line("  " + text)
         self.line(f"  {name}.return {', '.join(ends)} : {', '.join(v.element for v in values)}")
-        self.line(f"}}) : ({', '.join(v.type for v in values)}) -> ({', '.join(v.type for v in results)})" if len(values) > 1
-                  else f"}}) : ({values[0].type}) -> {results[0].type}")  # fmt: skip
+        if len(values) > 1:
+            given, made = (", ".join(v.type for v in some) for some in (values, results))
+            self.line(f"}}) : ({given}) -> ({made})")
+        else:
+            self.line(f"}}) : ({values[0].type}) -> {results[0].type}")
         if len(values) > 1:
             results = [replace(r, name=f"{results[0].name}#{i}") for i, r in enumerate(results)]
         self.spans.append((first, len(self.lines) - 1, results if len(values) == 1 else []))
@@ -724,7 +734,8 @@ class Generator(Writer):
         kinds = acc.type + (f", {kind_text}" if moving else "")
         head = f"{result.name}:2" if moving else result.name
         self.line(
-            f"{head} = scf.for {index.name} = {low.name} to {high.name} step {one.name} iter_args({carried}) -> ({kinds})  : i32 {{"
+            f"{head} = scf.for {index.name} = {low.name} to {high.name} step {one.name} "
+            f"iter_args({carried}) -> ({kinds})  : i32 {{"
         )
         self.depth += 1
         self.scopes.append([])

@@ -569,8 +569,12 @@ class Writer:
         name, kind = self.pointers(base, element, place).split("|")
         mask = self.mask(shape) if shape else self.take("i1", ())
         result = self.new(element, shape, most=v.most, unit=min(v.unit, 0))
-        text = f"tt.atomic_rmw {operation}, {self.random.choice(['relaxed', 'acq_rel'])}, gpu, {name}, {v.name}, {mask.name} : ({kind}, {v.type}, {mask.type}) -> {v.type}"
-        self.op(text, result)
+        order = self.random.choice(["relaxed", "acq_rel"])
+        self.op(
+            f"tt.atomic_rmw {operation}, {order}, gpu, {name}, {v.name}, {mask.name} "
+            f": ({kind}, {v.type}, {mask.type}) -> {v.type}",
+            result,
+        )
         self.scopes[-1].pop()
         if unique:  # the old value: 1 in memory, undefined where the mask is off
             zero = self.constant(element, shape, 0)

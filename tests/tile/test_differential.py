@@ -48,7 +48,8 @@ def difference(program: Program) -> str | None:
                 wrong = ~((w == a) | (np.isnan(w) & np.isnan(a)) | (np.abs(w - a) <= 2 * output.error))
         if wrong.any():
             at = int(np.flatnonzero(wrong)[0])
-            return f"parameter {output.parameter} at {at}: {a[at]}, not {w[at]} (error {output.error}); {wrong.sum()} of {wrong.size}"
+            difference = f"{a[at]}, not {w[at]} (error {output.error}); {wrong.sum()} of {wrong.size}"
+            return f"parameter {output.parameter} at {at}: {difference}"
     return None
 
 
@@ -92,9 +93,11 @@ def reduced(program: Program) -> Program:
             lines[start : end + 1] = ["\n".join(constants) or None] + [None] * (end - start)
         text = [part for line in lines for part in (line.split("\n") if line else [])]
         kept = set(without_unused(text))
-        return replace(program, lines=[
-            line if line is None else "\n".join(part for part in line.split("\n") if part in kept) or None for line in lines
-        ])  # fmt: skip
+        left = [
+            line if line is None else "\n".join(part for part in line.split("\n") if part in kept) or None
+            for line in lines
+        ]
+        return replace(program, lines=left)
 
     size = len(program.spans)
     while size:

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.skipif(
 
 NVIDIA = (
     "nvidia is_cpu=0 has_subgroups=0 has_fp16=0 has_fp64=1 has_atomic64=1 has_float_atomics=0 lanes=32 max_lanes=1024 "
-    "local_memory=49152 has_inline_ptx=1 has_ptx_bf16=1 matrix_lanes=32 has_matrix_tf32=1 has_packed_dot=0 has_block_2d=0"
+    "local_memory=49152 has_inline_ptx=1 has_ptx_bf16=1 matrix_lanes=32 has_matrix_tf32=1 has_packed_dot=0 "
+    "has_block_2d=0"
 )
 POINTERS = {
     torch.float16: "*fp16",
@@ -84,7 +85,8 @@ def products_in(source: str) -> int:
 @triton.jit
 def product(
     a, b, c, bias, M, N, K, a_m, a_k, b_k, b_n,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr, SUM: tl.constexpr, ENDS: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    PRECISION: tl.constexpr, SUM: tl.constexpr, ENDS: tl.constexpr,
 ):  # fmt: skip
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)

@@ -687,8 +687,10 @@ def descriptors(m: int, n: int, k: int, element: str, turned: bool) -> str:
         "%pa = arith.extsi %lda : i32 to i64",
         f"%bo = tt.addptr %b, %off : !tt.ptr<{element}>, i32",
         "%pb = arith.extsi %ldb : i32 to i64",
-        f"%da = tt.make_tensor_descriptor %a, [%M, %K], [%pa, %one] : !tt.ptr<{element}>, !tt.tensordesc<{m}x{k}x{element}>",
-        f"%db = tt.make_tensor_descriptor %bo, [{size_b}], [%pb, %one] : !tt.ptr<{element}>, !tt.tensordesc<{block_b}x{element}>",
+        f"%da = tt.make_tensor_descriptor %a, [%M, %K], [%pa, %one] : !tt.ptr<{element}>, "
+        f"!tt.tensordesc<{m}x{k}x{element}>",
+        f"%db = tt.make_tensor_descriptor %bo, [{size_b}], [%pb, %one] : !tt.ptr<{element}>, "
+        f"!tt.tensordesc<{block_b}x{element}>",
         f"%d = scf.for %i = %i0 to %K step %step iter_args(%s = %zero) -> ({tc}) : i32 {{",
         f"%av = tt.descriptor_load %da[%x, %i] : !tt.tensordesc<{m}x{k}x{element}> -> {ta}",
         f"%bl = tt.descriptor_load %db[{at_b}] : !tt.tensordesc<{block_b}x{element}> -> tensor<{block_b}x{element}>",

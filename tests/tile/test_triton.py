@@ -566,7 +566,10 @@ def test_comparing_and_swapping(dtype: torch.dtype) -> None:
 
 
 @triton.jit
-def shared_by_column_kernel(x, bits, out, bound, KIND: tl.constexpr, REDUCE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # fmt: skip
+def shared_by_column_kernel(
+    x, bits, out, bound,
+    KIND: tl.constexpr, REDUCE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
     shared = tl.broadcast_to(tl.load(x + tl.arange(0, ROWS))[:, None], (ROWS, COLUMNS))
     column = tl.arange(0, COLUMNS)[None, :]
     if KIND == "computed":
