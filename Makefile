@@ -111,4 +111,5 @@ wheel: $(VENV)/.packages  ## build a wheel into dist/
 clean:  ## remove build products
 	rm -rf build dist
 
-.PHONY: help docs setup package build run run-distributed check test test-all test-torch test-intel test-sim coverage bench lint tidy format wheel clean
+.PHONY: help docs setup package build run run-distributed check test test-all test-torch test-intel test-sim \
+	coverage bench lint tidy format wheel clean

@@ -14,6 +14,8 @@ foreach(file ${FILES})
   string(APPEND text "static const char ${id}[] = {${bytes}0};\n")
   string(APPEND table "    {\"${name}\", ${id}, sizeof ${id} - 1},\n")
 endforeach()
-string(APPEND text "extern const embedded_file embedded_files[];\nconst embedded_file embedded_files[] = {\n${table}    {NULL, NULL, 0}};\n")
-string(APPEND text "_Static_assert(sizeof embedded_files / sizeof *embedded_files <= EMBEDDED_MOST, \"EMBEDDED_MOST\");\n")
+string(APPEND text
+  "extern const embedded_file embedded_files[];\n"
+  "const embedded_file embedded_files[] = {\n${table}    {NULL, NULL, 0}};\n"
+  "_Static_assert(sizeof embedded_files / sizeof *embedded_files <= EMBEDDED_MOST, \"EMBEDDED_MOST\");\n")
 file(WRITE ${OUT} "${text}")

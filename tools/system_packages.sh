@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs cmocka, the C test framework: the only dependency of the tests that pip does not provide.
 set -euo pipefail
-printf '#include <stdarg.h>\n#include <stddef.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <cmocka.h>\n' | cc -E -xc - > /dev/null 2>&1 && exit 0
+printf '#include <%s.h>\n' stdarg stddef setjmp stdint cmocka | cc -E -xc - > /dev/null 2>&1 && exit 0
 as_root=
 [ "$(id -u)" = 0 ] || as_root="sudo -n"
 if command -v apt-get > /dev/null; then

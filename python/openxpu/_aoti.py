@@ -45,7 +45,8 @@ def enter(builder: Any) -> None:
             options: Options = own(device_type, aot_mode, compile_only)
             return options
         of_cpu: Options = own("cpu", aot_mode, compile_only)
-        return tuple(a + b for a, b in zip(of_cpu, _device_options(aot_mode), strict=True))  # type: ignore[return-value]
+        both = zip(of_cpu, _device_options(aot_mode), strict=True)
+        return tuple(a + b for a, b in both)  # type: ignore[return-value]
 
     builder.get_cpp_torch_device_options = get_cpp_torch_device_options
     _find_openxpu(builder.CppBuilder)

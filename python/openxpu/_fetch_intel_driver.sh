@@ -51,7 +51,7 @@ rm -rf "$apt"
 libraries=$dir/root/usr/lib/x86_64-linux-gnu
 cat > "$dir/bin/ocloc" << RUN
 #!/bin/sh
-exec env -u LD_LIBRARY_PATH "$dir/root/usr/lib64/ld-linux-x86-64.so.2" --library-path "$libraries:$libraries/intel-opencl" \
-    "$dir"/root/usr/bin/ocloc* "\$@"
+exec env -u LD_LIBRARY_PATH "$dir/root/usr/lib64/ld-linux-x86-64.so.2" \
+    --library-path "$libraries:$libraries/intel-opencl" "$dir"/root/usr/bin/ocloc* "\$@"
 RUN
 chmod +x "$dir/bin/ocloc"
