@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# lint.sh [--fix | --changed]: formatters, linters, spelling, and the checks of layers, circles and words. --fix formats
-# in place; --changed looks only at files that differ from origin/main (or from HEAD, without such a branch).
+# lint.sh [--fix | --changed]: formatters, linters, spelling, and the checks of layers, circles, words and line lengths.
+# --fix formats in place; --changed looks only at files that differ from origin/main (or from HEAD, without such a
+# branch).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${VENV:-.venv}/bin
@@ -35,5 +36,6 @@ if [ -d build/CMakeFiles/xpu.dir ]; then
     "$bin/python" tools/check_circles.py || status=1
 fi
 "$bin/python" tools/check_words.py || status=1
+"$bin/python" tools/check_lines.py || status=1
 [ -z "${types:-}" ] || wait "$types" || status=1
 exit $status
