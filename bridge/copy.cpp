@@ -14,6 +14,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include "host_alias.h"
 #include "operands.h"
 #include "xpu/graph.h"
 #include "xpu/memory.h"

@@ -10,8 +10,8 @@
 #include <functional>
 
 #include "export.h"
+#include "host_alias.h"
 #include "lower.h"
-#include "operands.h"
 #include "xpu/graph.h"
 #include "xpu/policy.h"
 
@@ -67,9 +67,6 @@ class OutsideDevice {
 
 // True if this thread's current stream is captured by a graph.
 inline bool is_captured(c10::DeviceIndex device) { return xpu_stream_is_capturing(current_stream(device)); }
-
-// A CPU tensor that aliases a host device's tensor without keeping its storage alive, for use in replays.
-OPENXPU_API at::Tensor borrowed(const at::Tensor &tensor, bool written);
 
 // Records a call of `again` in the graph that captures the current stream. An exception in a replay is
 // rethrown to the caller of the replay.

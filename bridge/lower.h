@@ -1,5 +1,5 @@
 // Conversion from ATen's types to libxpu's structs. On the path of every eager operation: cheap, and without
-// allocation (except as_cpu).
+// allocation.
 #pragma once
 
 #include <ATen/TensorIterator.h>
@@ -41,7 +41,7 @@ inline xpu_stream *current_stream(const at::TensorBase &tensor) {
     return current_stream(tensor.device().index());
 }
 
-// True if the device uses host memory, which as_cpu requires.
+// True if the device uses host memory, which as_cpu (host_alias.h) requires.
 OPENXPU_API bool is_host_device(c10::DeviceIndex device);
 
 OPENXPU_API const xpu_device_properties &properties_of(c10::DeviceIndex device);
@@ -92,11 +92,5 @@ inline xpu_tensor tensor_of(const at::TensorBase &tensor) {
             .size = tensor.sizes().data(),
             .stride = tensor.strides().data()};
 }
-
-// A CPU tensor that aliases a host device's tensor: same storage, offset, strides, conjugate and negative
-// bits. It keeps the storage alive. Waits for the current stream of an asynchronous device. CPU and
-// undefined tensors are returned unchanged. A `resizable` alias can be resized, which moves it to other
-// memory.
-OPENXPU_API at::Tensor as_cpu(const at::Tensor &tensor, bool resizable = false);
 
 } // namespace openxpu

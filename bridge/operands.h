@@ -16,9 +16,6 @@ inline xpu_tensor input_of(const at::TensorBase &tensor) {
             .stride = tensor.strides().data()};
 }
 
-// as_cpu for a tensor that the CPU kernel only reads.
-at::Tensor as_cpu_input(const at::Tensor &tensor);
-
 // The destination for a kernel that writes contiguous memory (or memory of `format`): the caller's `out`
 // if it has that layout, else a temporary that deliver() copies to `out`. `dtype` is the kernel's result
 // dtype, which `out` must have.

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "host_work.h"
+#include "host_alias.h"
 #include "lower.h"
 #include "xpu/program.h"
 

@@ -12,6 +12,7 @@
 
 #include "../fallback.h"
 #include "host_memory.h"
+#include "operands.h"
 
 namespace openxpu {
 namespace {

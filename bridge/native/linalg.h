@@ -4,6 +4,7 @@
 #include <ATen/native/LinearAlgebraUtils.h>
 
 #include "host_memory.h"
+#include "operands.h"
 #include "xpu/ops/linalg.h"
 
 namespace openxpu {

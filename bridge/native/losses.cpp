@@ -10,6 +10,7 @@
 #include <ATen/ops/sum.h>
 
 #include "native/pointwise.h"
+#include "operands.h"
 
 namespace at::native {
 

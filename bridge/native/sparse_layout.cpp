@@ -12,6 +12,7 @@
 #include <ATen/TensorOperators.h>
 #include <torch/library.h>
 
+#include "host_alias.h"
 #include "native/sparse_parts.h"
 
 namespace at::native {
