@@ -1,22 +1,13 @@
 // Initialization when this library is loaded, besides the registrations of operators, hooks and the device
 // guard, which are next to their definitions. Makes no OpenCL call. Must be the library's last source: it
 // registers the CPU fallback over existing kernels.
-#include <ATen/Context.h>
-
 #include "allocator.h"
 #include "fallback.h"
-#include "interpreter.h"
 #include "memory_settings.h"
 #include "profiler.h"
 #include "thread_pool.h"
 
 namespace openxpu {
-
-Interpreter interpreter = {
-    .call = [](const std::function<void()> &) {},
-    .initialize = [] { at::globalContext().lazyInitDevice(at::kXPU); },
-};
-
 namespace {
 
 [[maybe_unused]] const bool started = [] {
