@@ -7,8 +7,6 @@
 // further calls.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include <sys/types.h>
 
 #include <functional>
@@ -16,15 +14,11 @@
 #include <mutex>
 #include <set>
 
+#include "collective.h"
 #include "failure_log.h"
 
 namespace openxpu {
 
-using Tensors = std::vector<at::Tensor>;
-using TensorLists = std::vector<Tensors>;
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-
-struct Collective;
 struct Exchange;
 struct RecordedGroup;
 struct Transfer;
@@ -34,14 +28,6 @@ class ExchangeWork;
 class Recording;
 class SharedMemory;
 class Waiter;
-
-// Does the transport (Gloo) support the dtype? Others can only be moved, as bytes.
-bool is_transportable(c10::ScalarType type);
-
-// A copy to make when the transport is done.
-struct Return {
-    at::Tensor to, from;
-};
 
 // Which ranks receive this rank's results then, and where those of the others go.
 struct Passing {

@@ -15,7 +15,7 @@
 
 #include <condition_variable>
 
-#include "backend.h"
+#include "collective.h"
 #include "shared_memory.h"
 
 namespace openxpu {

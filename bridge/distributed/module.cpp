@@ -7,6 +7,7 @@
 #include <pybind11/chrono.h>
 #include <pybind11/functional.h>
 
+#include "backend.h"
 #include "mpi_transport.h"
 #include "recorder.h"
 

@@ -6,7 +6,6 @@
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/jit/serialization/pickler.h>
 
-#include "work.h"
 #include "xpu/version.h"
 
 namespace openxpu {

@@ -10,7 +10,7 @@
 #include <map>
 #include <mutex>
 
-#include "backend.h"
+#include "collective.h"
 
 namespace openxpu {
 

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <thread>
 
+#include "backend.h"
 #include "host_alias.h"
 #include "lower.h"
 #include "recorder.h"

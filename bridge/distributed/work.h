@@ -12,21 +12,15 @@
 
 namespace openxpu {
 
-// The properties of a call.
-struct Collective {
-    c10d::OpType type;
-    const char *title; // name in profiles; error texts use the part after the colon
-    std::optional<c10d::ReduceOp> reduces = std::nullopt;
-    bool reads_outputs = false;          // in place
-    enum { keep, flat, rows } as = keep; // shapes given to the transport; `rows` keeps rows, even as bytes
-    // Which tensors must have the same sizes on all ranks.
-    enum { nobodys, inputs, outputs } alike = nobodys;
-    int root = -1;
-    bool is_between_two = false;  // a send or a receive
-    bool is_straight = false;     // done by an exchange, not by the transport's own collective
-    bool is_awaited = false;      // the caller waits immediately
-    bool is_replayed = false;     // replayed by a graph, on CPU tensors
-    bool is_read_at_once = false; // the caller reads the result immediately
+class CollectiveBackend;
+class Recording;
+
+// Does the transport (Gloo) support the dtype? Others can only be moved, as bytes.
+bool is_transportable(c10::ScalarType type);
+
+// A copy to make when the transport is done.
+struct Return {
+    at::Tensor to, from;
 };
 
 // The CPU tensors of one call.
