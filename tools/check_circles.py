@@ -1,8 +1,14 @@
-"""Check that files of a folder call each other in no circles other than those in tools/circles.txt.
+"""Check that files use each other in no circles other than those in tools/circles.txt.
 
-``tools/check_layers.py`` checks what files include. Files of one folder may include any header of it, so
-calls are looked up where they cannot hide: in the object files of a build folder. A circle is a strongly
-connected component of the graph whose edges are "uses a symbol that the other defines".
+A circle is a strongly connected component of a graph of files:
+
+- ``src/``: files of one folder, and "uses a symbol that the other defines". Files may include any header of
+  their folder, so calls are looked up where they cannot hide: in the object files of a build folder.
+- ``bridge/``: files of one name (``lower.h`` and ``lower.cpp``), and "includes a header of the other", since
+  several of its files are compiled into one object file. A header without a source file of its name stands
+  for what it includes.
+
+``tools/check_layers.py`` checks which folder may include which.
 
 ``tools/circles.txt`` lists the circles that exist, one a line: a folder, a colon, and the files. The list
 only shrinks: a new circle or a new member is an error, and so is a listed file that has left its circle.
@@ -14,6 +20,8 @@ not built. With ``--shrink`` it removes from the list what is no longer part of 
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -24,6 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LIST = "tools/circles.txt"
 OBJECTS = "CMakeFiles/xpu.dir"  # of the build folder: libxpu's objects
 DEFINED = frozenset("BCDRTVW")  # nm's letters for symbols that other objects can use
+BRIDGE = "bridge"  # also the folder that its files' includes start from
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 Circle = tuple[str, frozenset[str]]  # a folder, and names of files in it
 
@@ -65,6 +75,38 @@ def uses(objects: Mapping[str, Path]) -> dict[str, dict[str, set[str]]]:
     return found
 
 
+def includes() -> dict[str, dict[str, set[str]]]:
+    """Return the files of ``bridge/``, without suffix, that each includes, with the headers' names."""
+    paths = {p.relative_to(ROOT) for p in (ROOT / BRIDGE).rglob("*") if p.suffix in {".c", ".cpp", ".h"}}
+
+    def header(path: Path, name: str) -> Path | None:
+        places = (Path(os.path.normpath(start / name)) for start in (path.parent, Path(BRIDGE)))
+        return next((place for place in places if place in paths), None)
+
+    headers = {
+        path: [h for name in INCLUDE.findall((ROOT / path).read_text()) if (h := header(path, name))]
+        for path in paths
+    }
+    with_source = {path.with_suffix("") for path in paths if path.suffix != ".h"}
+
+    found: dict[str, dict[str, set[str]]] = {
+        name.as_posix(): defaultdict(set) for name in sorted(with_source)
+    }
+    for name in with_source:
+        waiting = [header for path in paths if path.with_suffix("") == name for header in headers[path]]
+        seen = set(waiting)
+        while waiting:
+            path = waiting.pop()
+            other = path.with_suffix("")
+            if other not in with_source:
+                new = set(headers[path]) - seen
+                seen |= new
+                waiting.extend(new)
+            elif other != name:
+                found[name.as_posix()][other.as_posix()].add(path.name)
+    return found
+
+
 def reached(graph: Mapping[str, Mapping[str, set[str]]], start: str) -> set[str]:
     """Return the files that a file uses, directly or through others."""
     seen: set[str] = set()
@@ -80,11 +122,12 @@ def circles(graph: Mapping[str, Mapping[str, set[str]]]) -> set[Circle]:
     """Return the strongly connected components of two files or more."""
     reach = {name: reached(graph, name) for name in graph}
     components = {frozenset({a} | {b for b in reach[a] if a in reach[b]}) for a in graph}
-    return {
-        (Path(min(files)).parent.as_posix(), frozenset(Path(file).name for file in files))
-        for files in components
-        if len(files) > 1
-    }
+    found = set()
+    for files in components:
+        if len(files) > 1:
+            folder = os.path.commonpath([Path(file).parent for file in files])
+            found.add((folder, frozenset(os.path.relpath(file, folder) for file in files)))
+    return found
 
 
 def listed() -> set[Circle]:
@@ -106,14 +149,14 @@ def differences(
             out = next(
                 f"{other}'s {min(of)}"
                 for other, of in sorted(graph[name].items())
-                if Path(other).name in files
+                if os.path.relpath(other, folder) in files
             )
             back = next(
                 f"{folder}/{other} uses its {min(graph[f'{folder}/{other}'][name])}"
                 for other in sorted(files)
                 if name in graph[f"{folder}/{other}"]
             )
-            yield f"{name}: is in a circle of calls now: it uses {out}, and {back}"
+            yield f"{name}: is in a circle now: it uses {out}, and {back}"
     for folder, files in in_order(allowed):
         if not all(f"{folder}/{file}" in graph or not (ROOT / folder / file).exists() for file in files):
             continue  # not built
@@ -134,12 +177,12 @@ def shrunk(found: set[Circle], allowed: set[Circle]) -> str:
 
 
 def main() -> int:
-    """Compare the circles of a build folder with the list, or shrink the list."""
-    parser = argparse.ArgumentParser(description="Check for circles of calls between files of a folder.")
+    """Compare the circles that exist with the list, or shrink the list."""
+    parser = argparse.ArgumentParser(description="Check for circles of files that use each other.")
     parser.add_argument("build", nargs="?", type=Path, default=ROOT / "build", help="build folder")
     parser.add_argument("--shrink", action="store_true", help=f"remove what is gone from {LIST}")
     arguments = parser.parse_args()
-    graph = uses(sources(arguments.build))
+    graph = uses(sources(arguments.build)) | includes()
     found, allowed = circles(graph), listed()
     if arguments.shrink:
         (ROOT / LIST).write_text(shrunk(found, allowed))

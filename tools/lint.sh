@@ -32,9 +32,7 @@ if [ ${#python[@]} -gt 0 ]; then
 fi
 [ ${#texts[@]} = 0 ] || "$bin/codespell" "${texts[@]}" || status=1
 "$bin/python" tools/check_layers.py || status=1
-if [ -d build/CMakeFiles/xpu.dir ]; then
-    "$bin/python" tools/check_circles.py || status=1
-fi
+"$bin/python" tools/check_circles.py || status=1
 "$bin/python" tools/check_words.py || status=1
 "$bin/python" tools/check_lines.py || status=1
 [ -z "${types:-}" ] || wait "$types" || status=1

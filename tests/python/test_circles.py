@@ -1,4 +1,4 @@
-"""tools/check_circles.py, on object files with and without circular calls, and on those of this build."""
+"""tools/check_circles.py, on object files and includes with and without circles, and on those of this build."""
 
 import importlib.util
 import shutil
@@ -61,8 +61,8 @@ def test_calls_in_one_direction_are_no_circle(check):
 @needs_tools
 def test_a_new_circle_is_told_with_its_calls(check):
     assert check(CIRCLE, "") == [
-        "src/x/a.c: is in a circle of calls now: it uses src/x/b.c's b, and src/x/b.c uses its a",
-        "src/x/b.c: is in a circle of calls now: it uses src/x/a.c's a, and src/x/a.c uses its b",
+        "src/x/a.c: is in a circle now: it uses src/x/b.c's b, and src/x/b.c uses its a",
+        "src/x/b.c: is in a circle now: it uses src/x/a.c's a, and src/x/a.c uses its b",
     ]
     assert not check(CIRCLE, "src/x: a.c b.c\n")
 
@@ -105,11 +105,48 @@ def test_what_is_not_built_is_not_judged(check, tool):
     assert not check({}, "src/x: a.c b.c\n")
 
 
+@pytest.fixture
+def check_includes(tool, tmp_path, monkeypatch):
+    """Return the circles among the files of bridge/, given their includes."""
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+
+    def of(**texts):
+        for name, headers in texts.items():
+            path = tmp_path / "bridge" / name.replace("__", "/").replace("_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(f'#include "{header}"\n' for header in headers.split()))
+        graph = tool.includes()
+        return tool.circles(graph), list(tool.differences(graph, tool.circles(graph), set()))
+
+    return of
+
+
+def test_includes_in_one_direction_are_no_circle(check_includes):
+    assert not any(
+        check_includes(a_h="", a_cpp="a.h b.h", b_h="c.h", b_cpp="b.h xpu/a.h", c_h="", c_cpp="c.h")
+    )
+
+
+def test_a_source_may_close_a_circle_of_includes(check_includes):
+    found, told = check_includes(a_h="", a_cpp="a.h sub/b.h", sub__b_h="../a.h", sub__b_cpp="b.h")
+    assert found == {("bridge", frozenset({"a", "sub/b"}))}
+    assert told == [
+        "bridge/a: is in a circle now: it uses bridge/sub/b's b.h, and bridge/sub/b uses its a.h",
+        "bridge/sub/b: is in a circle now: it uses bridge/a's a.h, and bridge/a uses its b.h",
+    ]
+
+
+def test_a_header_alone_is_in_no_circle(check_includes):
+    assert not any(check_includes(a_h="", a_c="common.h", common_h="a.h", b_c="common.h"))
+    found, _ = check_includes(b_h="", b_c="common.h", common_h="a.h b.h")
+    assert found == {("bridge", frozenset({"a", "b"}))}
+
+
 @needs_tools
 def test_this_build(tool):
     build = ROOT / "build"
     if not (build / tool.OBJECTS).is_dir():
         pytest.skip("no build folder")
-    graph = tool.uses(tool.sources(build))
-    assert len(graph) > 100
+    graph = tool.uses(tool.sources(build)) | tool.includes()
+    assert len(graph) > 200
     assert not list(tool.differences(graph, tool.circles(graph), tool.listed()))
