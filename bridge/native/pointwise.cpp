@@ -18,6 +18,7 @@
 #include <ATen/ops/pow_native.h>
 #include <ATen/ops/result_type.h>
 
+#include "operands.h"
 #include "xpu/ops/copy.h"
 
 namespace openxpu {
