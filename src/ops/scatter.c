@@ -87,7 +87,7 @@ typedef enum entry {
     ENTRY_MERGE_RUNS,
     ENTRY_COUNT,
     ENTRY_DISTRIBUTE,
-    ENTRY_PLACES,
+    ENTRY_DESTINATIONS,
     ENTRY_ORDERED,
     ENTRY_EVEN
 } entry;
@@ -123,7 +123,7 @@ static xpu_status find_kernel(const index_walk *walk, const accumulation *a, var
     spec_key_only(&spec, "entry", v.entry, 4);
     if (v.entry == ENTRY_EVEN) spec_option_int(&spec, "IF_EVEN", 1);
     if (v.entry >= ENTRY_KEYS && v.entry <= ENTRY_DISTRIBUTE) spec_option_int(&spec, "SORTED", 1);
-    if (v.entry == ENTRY_PLACES || v.entry == ENTRY_ORDERED) spec_option_int(&spec, "ORDERED", 1);
+    if (v.entry == ENTRY_DESTINATIONS || v.entry == ENTRY_ORDERED) spec_option_int(&spec, "ORDERED", 1);
     const blocks plan = v.plan;
     spec_int_if(&spec, plan.lanes, "ROW_LANES", plan.lanes, 16);
     spec_int_if(&spec, plan.lanes, "SERIAL_FIRST", plan.serial_first, 1);
@@ -293,9 +293,9 @@ enum { WHOLE_COLUMNS = 1024 }; /* columns of a work-group, at least */
 
 static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const accumulation *a) {
     struct index_params *p = &walk->params;
-    xpu_kernel *find_places, *go_through;
-    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_PLACES}, &find_places));
-    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_ORDERED}, &go_through));
+    xpu_kernel *find_rows, *combine_rows;
+    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_DESTINATIONS}, &find_rows));
+    XPU_TRY(find_kernel(walk, a, (variant){.entry = ENTRY_ORDERED}, &combine_rows));
     const size_t ends = (size_t)p->extent[0] + 1, rows = (size_t)p->serial;
     int32_t *memory;
     XPU_TRY(xpu_workspace_take(stream, (ends + rows) * sizeof *memory, (void **)&memory));
@@ -312,8 +312,8 @@ static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const ac
     p->rows = wanted < p->extent[0] ? wanted : p->extent[0];
     xpu_range range = index_blocks(walk, p->block, 1);
     range.groups[0] *= (size_t)p->rows;
-    xpu_status status = xpu_launch(stream, find_places, &one, p, sizeof *p);
-    if (status == XPU_SUCCESS) status = xpu_launch(stream, go_through, &range, p, sizeof *p);
+    xpu_status status = xpu_launch(stream, find_rows, &one, p, sizeof *p);
+    if (status == XPU_SUCCESS) status = xpu_launch(stream, combine_rows, &range, p, sizeof *p);
     return workspace_release(memory, status);
 }
 
