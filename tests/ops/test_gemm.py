@@ -65,7 +65,10 @@ def test_mm_layouts(dtype: torch.dtype, size: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("left", ["rows", "columns"])
 def test_long_sums_round_less_on_cpus(left: str) -> None:
-    """There, sums are added up in blocks of k; by GPUs' kernels in order, since these lack the registers."""
+    """There, sums are added up in blocks of k; by GPUs' kernels in order, since these lack the registers.
+
+    oneDNN, which computes such products on processors of other makers than Intel, has the longest blocks.
+    """
     k = 2100
     a, b = make(66, k, dtype=torch.float32, layout=left), make(k, 70, dtype=torch.float32)
     error = (on_xpu(a) @ on_xpu(b)).cpu() - wide(a) @ wide(b)
@@ -73,7 +76,8 @@ def test_long_sums_round_less_on_cpus(left: str) -> None:
     cpu = torch.xpu.get_device_properties().type == "cpu" and not any(
         os.environ.get(name) for name in ("OPENXPU_MATRIX", "OPENXPU_POLICY", "OPENXPU_VARIANT")
     )
-    assert error.square().mean().sqrt() < (0.5 if cpu else 1.3) * in_order
+    by_library = os.environ.get("OPENXPU_HOST_PROVIDER") != "0"
+    assert error.square().mean().sqrt() < (0.8 if cpu and by_library else 0.5 if cpu else 1.3) * in_order
 
 
 @pytest.mark.parametrize("dtype", [*FLOATING, torch.complex64, torch.int32], ids=str)
