@@ -45,7 +45,7 @@ CHECK = {
 }
 TEST = {
     "lint": "make -s lint",
-    "c": "ctest --test-dir build -j 2 --output-on-failure -LE extended",
+    "c": "ctest --test-dir build -j 3 --output-on-failure -LE extended",
     "optimized": f"OPENXPU_TEST_PAIRS=1 {PYTEST} tests/check tests/intel_cpu",
     "ops": f"{QUICK} OPENXPU_POISON=ff {PYTEST} tests/ops",
     "python": f"{QUICK} {PYTEST} tests/python --ignore tests/python/test_sharing.py",
@@ -58,6 +58,7 @@ FULL = {
     name: re.sub("^(OPENXPU_(TEST_PAIRS|BUILD_OPTIONS)=\\S+ )+| -LE extended$", "", command)
     for name, command in TEST.items()
 }
+FULL["c"] = "OPENXPU_TEST_ALL=1 " + FULL["c"]
 LONG = {
     "docs": "make -s docs",
     "tidy": "make -s tidy",
@@ -152,6 +153,7 @@ def run(name: str, command: str, limit: float = LIMIT) -> Outcome:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
         )
         reader = threading.Thread(target=copy, args=(leg.stdout, (log, sys.stdout.buffer)))
         reader.start()

@@ -320,17 +320,26 @@ static void a_full_device_recovers(void **state) {
     free(blocks);
 }
 
+/* Can other processes take and free the device's memory? That of a CPU device is the machine's, also if it is
+ * taken for a GPU with memory of its own (OPENXPU_MEMORY). */
+static bool shares_memory(void) {
+    const xpu_device_properties *p;
+    SUCCEEDS(xpu_device_get_properties(0, &p));
+    return p->type == XPU_DEVICE_CPU || getenv("OPENXPU_MEMORY");
+}
+
 static void everything_counts_to_the_byte(void **state) {
     xpu_stream *stream;
     void *p[3];
     size_t free_before, free_after, total;
     SUCCEEDS(xpu_stream_default(0, &stream));
+    const bool shared = shares_memory();
     SUCCEEDS(xpu_memory_info(0, &free_before, &total));
     SUCCEEDS(xpu_malloc(stream, 1, &p[0]));
     SUCCEEDS(xpu_malloc(stream, 11 * MIB, &p[1]));
     SUCCEEDS(xpu_malloc(stream, 2 * MIB, &p[2]));
     SUCCEEDS(xpu_memory_info(0, &free_after, &total));
-    assert_true(free_before - free_after >= 34 * MIB);
+    if (!shared) assert_true(free_before - free_after >= 34 * MIB);
     xpu_memory_stats s = stats();
     assert_int_equal(s.allocated_bytes[XPU_POOL_ALL].current, 512 + 2 * MIB + 12 * MIB);
     assert_int_equal(s.requested_bytes[XPU_POOL_ALL].current, 1 + 13 * MIB);
@@ -351,6 +360,7 @@ static void more_than_four_gib_in_one_block(void **state) {
     SUCCEEDS(xpu_device_get_properties(0, &p));
     size_t size = ((size_t)4 << 30) + 4 * MIB;
     if (p->type == XPU_DEVICE_CPU || p->total_memory < 3 * size || p->max_allocation < size) skip();
+    if (shares_memory() && !getenv("OPENXPU_TEST_ALL")) skip(); /* takes most of a minute */
     unsigned char *block, byte = 77, back[2];
     SUCCEEDS(xpu_stream_default(0, &stream));
     SUCCEEDS(xpu_malloc(stream, size, (void **)&block));
