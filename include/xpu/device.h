@@ -102,6 +102,11 @@ typedef struct xpu_device_properties {
 XPU_API xpu_status xpu_device_count(int *count);
 XPU_API const char *xpu_no_device_hint(void);
 
+/* Says why no GPU is listed under Windows Subsystem for Linux, and what to do. Empty on other systems, if a
+ * driver lists a GPU, and if xpu_device_count() fails. The library owns the text. Under Windows Subsystem for
+ * Linux the first call may take seconds, since it searches the folder of all Windows drivers. */
+XPU_API const char *xpu_no_gpu_hint(void);
+
 /* The properties of `device`. The library owns the struct; it lives as long as the process. */
 XPU_API xpu_status xpu_device_get_properties(int device, const xpu_device_properties **properties);
 

@@ -17,6 +17,7 @@
 
 #include "cl/cl.h"
 #include "cl/visible.h"
+#include "cl/wsl.h"
 #include "core/memory.h"
 #include "core/os.h"
 #include "core/tuning.h"
@@ -28,11 +29,12 @@ cl_device cl_devices[CL_MAX_DEVICES];
 static int found_count, device_count; /* devices of all drivers, and those visible to the process */
 static cl_api drivers[MAX_DRIVERS];
 static int driver_count;
-static os_once once = OS_ONCE_INIT;
+static os_once once = OS_ONCE_INIT, hint_once = OS_ONCE_INIT, gpu_hint_once = OS_ONCE_INIT;
 static xpu_status init_status;
 static char init_text[512];
-static char first_failure[256], hint[1024]; /* the first failure of a driver; the hint with it */
-static bool initialized, bad_fork;
+static char first_failure[256]; /* of a driver */
+static char hint[1536], gpu_hint[512];
+static bool initialized, bad_fork, has_loader, has_gpu;
 
 /* The driver folder relative to a Python environment, and relative to the folders above this library. */
 #if defined(_WIN32)
@@ -151,7 +153,8 @@ static void after_fork(void) { bad_fork = initialized; }
 
 static bool is_set(const char *variable) { return getenv(variable) && *getenv(variable); }
 
-static const char *hint_of_environment(void) {
+/* Names the variable that excludes all devices; NULL if there is none. */
+static const char *exclusion(void) {
     if (is_set("OPENXPU_DEVICE"))
         return "No OpenCL device matches OPENXPU_DEVICE. `openxpu info` lists the available devices.";
     if (found_count && is_set("ONEAPI_DEVICE_SELECTOR"))
@@ -160,9 +163,28 @@ static const char *hint_of_environment(void) {
     if (is_set("ZE_AFFINITY_MASK")) /* Intel's driver does not list devices that the mask excludes */
         return "No OpenCL device matches ZE_AFFINITY_MASK. Unset it and run `openxpu info` to list the "
                "available devices.";
-    return "No OpenCL device was found. For the CPU: pip install intel-opencl-rt intel-cmplr-lib-rt. For an "
-           "Intel GPU: install Intel's compute runtime: the package intel-opencl-icd on Ubuntu and Debian "
-           "12, otherwise (Debian 13 has no package) from github.com/intel/compute-runtime/releases.";
+    return NULL;
+}
+
+static void write_gpu_hint(void) {
+    const wsl_fault fault = wsl_check("", getenv("OCL_ICD_VENDORS"), has_loader);
+    /* A complete installation whose GPU was left out or masked has no fault of WSL's. */
+    if (fault == WSL_NOT_LISTED && (first_failure[0] || is_set("ZE_AFFINITY_MASK"))) return;
+    wsl_advice(fault, "", gpu_hint, sizeof gpu_hint);
+}
+
+static void write_hint(void) {
+    const char *excluded = exclusion(), *gpu = xpu_no_gpu_hint();
+    char runtime[256];
+    if (!*gpu && !excluded) {
+        wsl_runtime_advice("", runtime, sizeof runtime);
+        gpu = runtime;
+    }
+    snprintf(hint, sizeof hint, "%s%s%s%s",
+             excluded ? excluded
+                      : "No OpenCL device was found. For the CPU: pip install intel-opencl-rt "
+                        "intel-cmplr-lib-rt.",
+             *gpu ? " For an Intel GPU: " : "", gpu, first_failure);
 }
 
 static void load(void) {
@@ -183,6 +205,7 @@ static void load(void) {
      * libxpu has a cache of its own. */
     os_environment_default("POCL_KERNEL_CACHE", "0");
     void *libraries[2] = {find_intel_cpu(), os_library_open(LOADER)};
+    has_loader = libraries[1] != NULL;
     for (int i = 0; i < 2; i++) {
         if (!libraries[i] || driver_count == MAX_DRIVERS) continue;
         cl_api *api = &drivers[driver_count];
@@ -190,7 +213,8 @@ static void load(void) {
         driver_count++;
         found_count += list_devices(api, found + found_count, CL_MAX_DEVICES - found_count);
     }
-    if (first_failure[0]) snprintf(hint, sizeof hint, "%s%s", hint_of_environment(), first_failure);
+    for (int i = 0; i < found_count; i++)
+        if (found[i].properties.type == XPU_DEVICE_GPU) has_gpu = true;
     const visible_rules rules = {getenv("ZE_AFFINITY_MASK"), getenv("ONEAPI_DEVICE_SELECTOR"),
                                  getenv("OPENXPU_DEVICE")};
     init_status = visible_devices(&rules, found, found_count, cl_devices, CL_MAX_DEVICES, &device_count);
@@ -229,7 +253,16 @@ xpu_status cl_get(int index, cl_device **device) {
 
 const xpu_device_properties *cl_device_properties(int device) { return &cl_devices[device].properties; }
 
-const char *xpu_no_device_hint(void) { return hint[0] ? hint : hint_of_environment(); }
+const char *xpu_no_gpu_hint(void) {
+    if (cl_init() != XPU_SUCCESS || has_gpu) return "";
+    os_once_call(&gpu_hint_once, write_gpu_hint);
+    return gpu_hint;
+}
+
+const char *xpu_no_device_hint(void) {
+    os_once_call(&hint_once, write_hint);
+    return hint;
+}
 
 bool xpu_in_bad_fork(void) { return bad_fork; }
 bool xpu_initialized(void) { return initialized && !bad_fork; }
