@@ -535,6 +535,7 @@ METHOD(drain_autograd_) {
 
 METHOD(cache_dir) { return PyUnicode_DecodeFSDefault(xpu_cache_dir()); }
 METHOD(no_device_hint) { return PyUnicode_FromString(xpu_no_device_hint()); }
+METHOD(no_gpu_hint) { return PyUnicode_FromString(xpu_no_gpu_hint()); }
 
 PyMethodDef methods[] = {
     {"_xpu_init", init, METH_NOARGS, nullptr},
@@ -579,6 +580,7 @@ PyMethodDef methods[] = {
     {"drain_autograd", drain_autograd_, METH_NOARGS, nullptr},
     {"cache_dir", cache_dir, METH_NOARGS, nullptr},
     {"no_device_hint", no_device_hint, METH_NOARGS, nullptr},
+    {"no_gpu_hint", no_gpu_hint, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

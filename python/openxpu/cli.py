@@ -101,6 +101,15 @@ def _products(device: int) -> str:
     return "\n".join(f"{', '.join(names)}: {text}" for text, names in by.items())
 
 
+def _print_missing_gpu(console: Console) -> None:
+    """Say why no GPU is listed, where libxpu knows it."""
+    from openxpu import _bridge
+
+    if hint := _bridge.no_gpu_hint():
+        console.print("No GPU.", style="yellow", end=" ")
+        console.print(hint, markup=False, highlight=False, soft_wrap=True)
+
+
 def info(tuning: bool = False) -> int:
     """Print devices, features, drivers, memory and the kernel cache; with `tuning`, the parameters too."""
     import torch
@@ -151,6 +160,7 @@ def info(tuning: bool = False) -> int:
                 console.print(rates)
         if problem := _tune.Table(index).problem():
             console.print(problem, style="red", markup=False, highlight=False, soft_wrap=True)
+    _print_missing_gpu(console)
     cache = Path(_bridge.cache_dir())
     files, size = _folder_size(cache) if cache.is_dir() else (0, 0)
     console.print(f"kernel cache: {cache} ({files} files, {_size(size)})")
@@ -183,6 +193,7 @@ def doctor() -> int:
             shown = f"[red]{escape(result.error)}[/red]" if result.error else "[green]ok[/green]"
             table.add_row(result.name, shown, f"{result.seconds:.2f} s")
         console.print(table)
+    _print_missing_gpu(console)
     if failures:
         console.print(f"[red]{failures} checks failed.[/red] `openxpu info` describes the devices.")
     return 1 if failures else 0

@@ -236,3 +236,51 @@ def test_memory_of_a_host_by_setting(driver: Path, setting: str, bytes_: int) ->
     assert answer == f"[({bytes_}, {bytes_})]"
     answer = ask(driver, MEMORY, "cpu", OPENXPU_HOST_MEMORY=setting, OPENXPU_DEVICE="a processor,a processor")
     assert answer == str([(bytes_ // 2, bytes_ // 2)] * 2)  # each has half of the memory
+
+
+# Simulates only the kernel's release: under WSL 1 no other file matters.
+RELEASE = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+FILE *fopen(const char *path, const char *mode) {
+    char *release = getenv("FAKE_RELEASE");
+    if (!strcmp(path, "/proc/sys/kernel/osrelease")) return fmemopen(release, strlen(release), mode);
+    return ((FILE * (*)(const char *, const char *)) dlsym(RTLD_NEXT, "fopen"))(path, mode);
+}
+"""
+COMMANDS = """
+from openxpu.cli import main
+for command in ("info", "doctor"): main([command]); print("end of", command)
+"""
+
+
+@pytest.mark.parametrize(
+    ("release", "devices", "said"),
+    [
+        ("4.4.0-19041-Microsoft", "", True),
+        ("4.4.0-19041-Microsoft", "cpu", True),
+        ("4.4.0-19041-Microsoft", "rusticl,cpu", False),
+        ("6.12.57+deb13-amd64", "cpu", False),
+    ],
+)
+def test_commands_say_why_wsl_has_no_gpu(
+    driver: Path, tmp_path: Path, release: str, devices: str, said: bool
+) -> None:
+    library = tmp_path / "release.so"
+    run([COMPILER, "-shared", "-fPIC", "-xc", "-", "-o", library], text=RELEASE)
+    environment = {
+        "OPENXPU_DRIVER_PATH": str(driver),
+        "FAKE_DEVICES": devices,
+        "FAKE_RELEASE": release,
+        "OCL_ICD_VENDORS": os.devnull,
+        "OPENXPU_DEVICE": "",
+        "LD_PRELOAD": str(library),
+    }
+    printed = " ".join(run_python(COMMANDS, bare=True, env=environment).stdout.split())
+    info, doctor, _ = re.split("end of (?:info|doctor)", printed)
+    for text in (info, doctor):
+        assert ("WSL 1 has no GPU" in text) == ("wsl --set-version" in text) == said, text
+        assert ("No OpenCL device was found" in text) == (not devices), text
