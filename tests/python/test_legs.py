@@ -84,4 +84,13 @@ def test_legs_name_what_there_is() -> None:
         for word in command.split():
             if word.startswith("tests/") or word.endswith((".py", ".sh")):
                 assert (ROOT / word).exists(), f"{name}: {word}"
-    assert set(legs.SUITES["test"]) < set(legs.SUITES["all"])
+
+
+def test_a_name_has_one_command() -> None:
+    """A leg's name repeats the command that its suite ran; "all" runs each leg of "test" in full."""
+    for suite in legs.SUITES.values():
+        for name, command in suite.items():
+            assert legs.LEGS[name] == command
+    everything = legs.SUITES["all"]
+    assert all(name in everything or f"{name}-all" in everything for name in legs.SUITES["test"])
+    assert not [name for name, command in everything.items() if legs.QUICK in command]
