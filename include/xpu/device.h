@@ -1,6 +1,8 @@
 /* xpu/device.h: device enumeration, properties, and the calling thread's current device.
  *
  * A device is named by its index, 0 to count-1: GPUs first, CPUs last, each in driver order.
+ * CPU device: one of type XPU_DEVICE_CPU. It uses host memory, and its work is done when the submitting call
+ *     returns, unless OPENXPU_MEMORY=buffer makes it behave as a GPU.
  * Drivers are loaded by the first call that needs a device; before that no OpenCL call is made.
  * Threads: all functions may be called from any thread. */
 #ifndef XPU_DEVICE_H
@@ -134,7 +136,7 @@ XPU_API bool xpu_in_bad_fork(void);
 /* True once this process has loaded a driver. */
 XPU_API bool xpu_initialized(void);
 
-/* A thread pool for host devices. A device with `has_local_exec` runs ND-ranges on it, each thread a share
+/* A thread pool for CPU devices. A device with `has_local_exec` runs ND-ranges on it, each thread a share
  * of the work-groups. Kernels and the caller's own parallel code then use the same threads.
  *
  * threads: number of threads.

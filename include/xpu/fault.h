@@ -2,14 +2,14 @@
  *
  * The kernel skips the element, or ends the program, and writes a report.
  *
- * Host devices, where work is done when the submitting call returns: that call returns the error.
+ * CPU devices, where work is done when the submitting call returns: that call returns the error.
  * Other devices: the error is deferred. The first report is kept on the device. The next call that waits for
  *     the device finishes its work and then fails once, with XPU_ERROR_INDEX or XPU_ERROR_ASSERTION. Such
  *     calls are xpu_stream_synchronize, xpu_device_synchronize, xpu_event_synchronize and a blocking
  *     xpu_memcpy.
  * The text of the error is the report. The device remains usable.
  *
- * OPENXPU_DEFERRED_ERRORS=1 makes host devices defer errors too, for tests. */
+ * OPENXPU_DEFERRED_ERRORS=1 makes CPU devices defer errors too, for tests. */
 #ifndef XPU_FAULT_H
 #define XPU_FAULT_H
 

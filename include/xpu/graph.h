@@ -95,7 +95,7 @@ XPU_API xpu_status xpu_graph_host_call(xpu_stream *stream, const char *name,
                                        xpu_status (*function)(xpu_stream *stream, const void *context),
                                        void *context, void (*release)(void *context));
 
-/* For host memory that a host device's kernel reads through an address in its parameters. Gives `data`
+/* For host memory that a CPU device's kernel reads through an address in its parameters. Gives `data`
  * itself, which must remain valid until the launch returns. During a capture, gives a copy that lives as
  * long as the graph. */
 XPU_API xpu_status xpu_graph_keep(xpu_stream *stream, const void *data, size_t size, const void **kept);

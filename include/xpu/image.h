@@ -108,7 +108,7 @@ XPU_API xpu_status xpu_image_build(const xpu_image *image, int device, xpu_image
 /* Launches grid[0] x grid[1] x grid[2] programs.
  *
  * arguments: arguments[i] points at the value of params[i], of its size; `count` of them.
- * Errors: XPU_ERROR_ASSERTION, on host devices at once, on others deferred (xpu/fault.h).
+ * Errors: XPU_ERROR_ASSERTION, on CPU devices at once, on others deferred (xpu/fault.h).
  * Allocates nothing. */
 XPU_API xpu_status xpu_image_launch(xpu_stream *stream, const xpu_image *image, xpu_kernel *kernel,
                                     const uint32_t grid[3], const void *const *arguments, int count);

@@ -51,7 +51,7 @@ typedef struct xpu_operand {
     xpu_scalar scalar;
 } xpu_operand;
 
-/* An iteration: operands, outputs first, over one common shape. Dimension 0 is the fastest.
+/* An iteration: operands, outputs first, over one common shape. Dimension 0 varies fastest (innermost).
  *
  * Dimensions should be coalesced (xpu_iter_coalesce). An output's elements must not overlap. Only the first
  * `dims` sizes and strides of each operand are set. */

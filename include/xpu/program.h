@@ -6,7 +6,7 @@
  *     requires that host and device agree on addresses, as all memory kinds here do. Other kernels are
  *     launched with xpu_launch_args.
  *
- * Work sharing: a launch on a host device may be split into several ND-ranges with global offsets, run by
+ * Work sharing: a launch on a CPU device may be split into several ND-ranges with global offsets, run by
  *     different threads. A kernel therefore uses XPU_GROUP(d), not get_group_id(d). It must not call
  *     get_num_groups or get_global_size; such values come in its struct. */
 #ifndef XPU_PROGRAM_H

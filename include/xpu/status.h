@@ -1,6 +1,6 @@
 /* xpu/status.h: status codes and error texts.
  *
- * Every public function returns an xpu_status and stores its result through its last pointer, on success
+ * Functions that can fail return an xpu_status and store their result through their last pointer, on success
  * only.
  * The library keeps the text of each thread's last failure. */
 #ifndef XPU_STATUS_H

@@ -25,7 +25,7 @@ typedef enum xpu_work_kind {
     XPU_WORK_KERNEL, /* one launch, even if a thread pool shares it */
     XPU_WORK_COPY,
     XPU_WORK_FILL,
-    XPU_WORK_HOST /* a function that works on host device memory */
+    XPU_WORK_HOST /* a function that works on a CPU device's memory */
 } xpu_work_kind;
 
 /* Memory that one piece of work reads, or reads and writes. */
@@ -73,7 +73,7 @@ typedef struct xpu_work {
 
 typedef enum xpu_trace_point {
     XPU_TRACE_BEGIN, /* about to be submitted by this thread */
-    XPU_TRACE_END    /* submitted, with this status; on host devices also finished */
+    XPU_TRACE_END    /* submitted, with this status; on CPU devices also finished */
 } xpu_trace_point;
 
 /* Called by the submitting thread. Work that a callback itself submits is not traced. */
@@ -94,7 +94,7 @@ XPU_API xpu_status xpu_launch_with_accesses(xpu_stream *stream, xpu_kernel *kern
                                             const void *params, size_t params_size, xpu_access_callback list,
                                             const void *of);
 
-/* Calls a function that works on the memory of a host device, and returns its status.
+/* Calls a function that works on the memory of a CPU device, and returns its status.
  *
  * Order: the stream's earlier work is done when it is called; its own must be done when it returns.
  * context: `context_size` bytes, everything that is needed to repeat the call.
@@ -121,7 +121,7 @@ XPU_API xpu_status xpu_workspace_give_back(void *memory);
  * coordinate, for example to find the last one.
  *
  * The launch must leave them 0. They belong to the stream; to the graph during a capture; to the calling
- * thread on a host device. The next launch there uses the same ones. */
+ * thread on a CPU device. The next launch there uses the same ones. */
 enum { XPU_WORKSPACE_COUNTERS = 1024 };
 XPU_API xpu_status xpu_workspace_counters(xpu_stream *stream, uint32_t **counters);
 

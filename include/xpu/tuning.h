@@ -26,9 +26,10 @@ typedef struct xpu_tuning {
     int64_t value, least, most;
 } xpu_tuning;
 
-/* Number of parameters. They have the indices from 0. */
+/* Number of parameters. Parameters have the indices 0 to count-1. */
 XPU_API int xpu_tuning_count(void);
-/* Number of rates, whose indices follow. They change between versions: look them up by name. */
+/* Number of rates. Rates have the indices count to count+rates-1, which differ between versions: look them up
+ * by name. */
 XPU_API int xpu_tuning_rates(void);
 /* The index of a name, or -1. */
 XPU_API int xpu_tuning_index(const char *name);
@@ -40,11 +41,11 @@ XPU_API xpu_status xpu_tuning_set(int device, int index, int64_t value);
 /* Undoes xpu_tuning_set: value and source are the earlier ones. */
 XPU_API xpu_status xpu_tuning_reset(int device, int index);
 
-/* Names the libraries that compute host products. Call it before the first use of a device, or never. Values
- * measured on a host device with other libraries are ignored. The text is copied. */
+/* Names the libraries that compute the products of CPU devices. Call it before the first use of a device, or
+ * never. Values measured on a CPU device with other libraries are ignored. The text is copied. */
 XPU_API void xpu_tuning_libraries(const char *libraries);
-/* Saves the values that were set in this process to disk, for later processes. xpu_tuning_path gives the
- * file, "" without a cache. With GPUs of several models, the first one's parameters apply to all. */
+/* Saves to disk the values set in this process; later processes read them. xpu_tuning_path gives the file's
+ * path, "" if there is no cache. With GPUs of several models, the first one's parameters apply to all. */
 XPU_API xpu_status xpu_tuning_save(int device);
 XPU_API xpu_status xpu_tuning_path(int device, const char **path);
 /* Describes what is wrong with the file: "FILE:LINE: …", or "". Its other lines apply. A file whose hash

@@ -73,7 +73,7 @@ XPU_API xpu_status xpu_gemm_grouped(xpu_stream *stream, const xpu_gemm_args *arg
  * "NVIDIA tensor cores", "Intel XMX", "multiply-add instructions", "portable kernels", ….
  *
  * tf32: report what xpu_gemm_tf32 uses.
- * Products with unsuitable alignment use the next slower kind. On host devices "the host's libraries" may
+ * Products with unsuitable alignment use the next slower kind. On CPU devices "the host's libraries" may
  * take all of them first. The text is static.
  *
  * Errors: XPU_ERROR_INVALID_ARGUMENT for an unknown dtype, XPU_ERROR_NOT_SUPPORTED for a dtype that cannot be
@@ -242,7 +242,7 @@ XPU_API xpu_status xpu_dequantize(xpu_stream *stream, const xpu_matrix *matrix, 
                                   int64_t batch, int64_t rows, int64_t columns, xpu_dtype dtype,
                                   const xpu_matrix *out);
 
-/* The host's BLAS. On host devices with host-addressable memory, products are offered to the provider first.
+/* The host's BLAS. On CPU devices with XPU_MEMORY_HOST, products are offered to the provider first.
  *
  * A provider's function is called when the stream's earlier work is done, and must finish its own before it
  * returns. It gets no post-ops. It may be NULL, and may decline with XPU_ERROR_NOT_SUPPORTED: libxpu's

@@ -1,13 +1,13 @@
 /* xpu/ops/margin.h: multi-label margin loss, with gradients.
  *
  * scores: contiguous [rows, classes].
- * targets: int64 [rows, classes]: the target classes of each row, ended by the first negative value.
+ * targets: int64 [rows, classes]: the target classes of each row. The first negative value ends the list;
+ *     before it, values that are not below `classes` are skipped.
  * loss of a row: the sum of max(0, 1 - score[t] + score[c]) over targets t and non-target classes c, divided
- * by the
- *     number of classes.
+ *     by the number of classes.
  * Dtypes: fp16, bf16, fp32, fp64, computed in fp32 (fp64 for fp64). Deterministic.
- * Targets below -1, or not below `classes`, are ignored, and reported unless `fault` is NULL (xpu/fault.h);
- * in backward they are a fault.
+ * A value below -1 or not below `classes`, also after the list's end, is reported as in xpu/fault.h: by
+ * forward unless `fault` is NULL, by backward always.
  */
 #ifndef XPU_OPS_MARGIN_H
 #define XPU_OPS_MARGIN_H
