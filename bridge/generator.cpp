@@ -57,7 +57,8 @@ struct GeneratorImpl final : c10::GeneratorImpl {
         at::detail::check_rng_state(from);
         uint64_t words[2] = {0, 0};
         const auto size = static_cast<size_t>(from.numel());
-        TORCH_CHECK(size == sizeof words || size == sizeof *words, "RNG state is wrong size");
+        TORCH_CHECK(size == sizeof words || size == sizeof *words, "RNG state is wrong size: expected ",
+                    sizeof words, " or ", sizeof *words, " bytes, got ", size);
         std::memcpy(words, from.data_ptr_impl<uint8_t>(), size);
         set_current_seed(words[0]);
         set_offset(words[1]);

@@ -53,7 +53,8 @@ struct XPUHooks final : XPUHooksInterface {
             return {kXPU, static_cast<DeviceIndex>(device)};
         // Memory not from libxpu: a host device can use any address of the process.
         const auto current = getCurrentDevice();
-        TORCH_CHECK(openxpu::is_host_device(current), "the pointer is not memory of an xpu device");
+        TORCH_CHECK(openxpu::is_host_device(current), "the pointer ", data,
+                    " is not memory that openxpu allocated on an xpu device");
         return {kXPU, current};
     }
 

@@ -43,7 +43,7 @@ void move_into_shared(const c10::Storage &storage, const c10::Storage &shared) {
     const auto device = storage.device().index();
     const size_t size = impl->nbytes();
     check_shareable(device);
-    TORCH_CHECK(shared.nbytes() == size, "expected a storage of ", size, " bytes");
+    TORCH_CHECK(shared.nbytes() == size, "expected a storage of ", size, " bytes, got ", shared.nbytes());
     // A graph contains addresses: it would keep using the old memory, which may then belong to someone
     // else.
     TORCH_CHECK(!size || !xpu_graph_may_use(device, impl->data()),

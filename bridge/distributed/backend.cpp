@@ -578,7 +578,7 @@ WorkPtr CollectiveBackend::record(const Collective &collective, c10::Device wher
         }
     TORCH_CHECK(!has_tensors || (is_host_device(device) && !is_sparse),
                 "operation not permitted when stream is capturing: ", collective.title,
-                is_sparse ? " of sparse tensors" : ", on this device");
+                is_sparse ? " of sparse tensors" : ", on this device: its memory is not host memory");
     const auto self = c10::intrusive_ptr<CollectiveBackend>::reclaim_copy(this);
     Replayed call{collective.type == OpType::SEND, [=] {
                       if (replayed.type != OpType::SEND) return self->run(replayed, from, to, issue);
