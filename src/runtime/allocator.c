@@ -531,18 +531,20 @@ static xpu_status out_of_memory(device_memory *m, arena *a, size_t rounded, size
     m->stats.num_ooms++;
     trace(m, XPU_TRACE_OOM, (void *)(uintptr_t)free_bytes, rounded, a->stream_id, NULL);
     if (m->fraction != 0) format_size(allowed, m->allowed);
+    const bool is_cpu = cl_device_properties(m->device)->type == XPU_DEVICE_CPU;
     return xpu_fail(XPU_ERROR_OUT_OF_MEMORY,
                     "XPU out of memory. Tried to allocate %s. GPU %d has a total capacity of %s of which %s "
                     "is free. %s%sOf the allocated memory %s is allocated by PyTorch, and %s is reserved by "
                     "PyTorch but unallocated. Please use `empty_cache` to release all unoccupied cached "
-                    "memory.",
+                    "memory.%s",
                     format_size(tried, size), m->device, format_size(of, total),
                     format_size(is_free, free_bytes), allowed, m->fraction != 0 ? " allowed; " : "",
-                    format_size(used, allocated), format_size(unused, reserved - allocated));
+                    format_size(used, allocated), format_size(unused, reserved - allocated),
+                    is_cpu ? " OPENXPU_HOST_MEMORY sets how much host memory this CPU device may use." : "");
 }
 
-/* Allocates a block when no free one fits. If the driver is out of memory, cached memory is returned to it
- * and the allocation is retried. The result is in no tree. */
+/* Allocates a block when no free one fits. If the driver is out of memory, cached memory is returned to it,
+ * except during a capture, and the allocation is retried. The result is in no tree. */
 static xpu_status grow(device_memory *m, arena *a, size_t rounded, block **result) {
     size_t size = segment_size(rounded);
     if (SET(garbage_threshold) > 0) XPU_TRY(collect_garbage(m));
