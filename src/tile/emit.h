@@ -2,9 +2,9 @@
  *
  * An element of a tensor is a function of its coordinates. Cheap values, such as index arithmetic, are
  * rematerialized at each use (emit_value). Other values are materialized: one loop fills an array in local
- * memory, and other loops read it. On a CPU a program is one subgroup whose lanes run in lockstep. A loop
- * therefore handles the elements in chunks of one subgroup size, lane l the l-th element of each chunk, and
- * local memory is the cheapest memory that all lanes share.
+ * memory, and other loops read it. On a CPU a program is one subgroup, whose lanes do not run in lockstep. A
+ * loop handles the elements in chunks of one subgroup size, lane l the l-th element of each chunk. Local
+ * memory is the cheapest memory that all lanes share.
  *
  * The roots are the operations with side effects and the values to be materialized. Roots over blocks of one
  * shape share a loop (a group) as long as none needs a value that another completes only at the loop's end.

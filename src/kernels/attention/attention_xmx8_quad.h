@@ -1,15 +1,17 @@
-/* Forward attention by quads of subgroups, for attention_xmx8.cl: heads above 64 elements without bias and
- * dropout.
+/* Forward attention by quads, groups of four subgroups, for attention_xmx8.cl: head sizes above 64, no bias,
+ * no dropout.
  *
- * A quad has 32 rows; each of its subgroups has a quarter of the value columns. Two subgroups have the scores
- * of the same half of the rows, each with half of a step's keys.
+ * A quad computes 32 rows of O = P V, where P = exp(S - m), S is the scaled Q K^T, and m, the row's shift, is
+ * its maximum at an earlier step. Each subgroup accumulates a quarter of the columns of O for all 32 rows. It
+ * computes S and P for half of the rows and half of a step's keys.
  *
- * A step has three phases, each behind a barrier. 1: subgroups compute their scores, and store the values of
- * the keys that were loaded before. 2: they store the weights of the scores; if a score exceeded its row's
- * shift by too much, the work-group first computes new shifts. 3: they multiply the weights of all rows with
- * their columns. The next keys are loaded from phase 2 on and stored in phase 3, where the next values are
- * requested: registers hold one of the two. */
-#define EXCHANGE_BYTES (WIDTH / 2 * SUMS_M * DPAS_BLOCK_BYTES) /* a subgroup's weights */
+ * A step has three phases, each after a barrier:
+ * 1. Compute S from the keys in local memory. Store this step's V, loaded during the previous step.
+ * 2. If an S exceeds its row's m by too much, update m and rescale O and the sums of P. Then store P.
+ * 3. O += P V, with the P of all subgroups.
+ * The next step's K is loaded in phase 2 and stored in phase 3, and then its V is loaded, so registers hold
+ * only one of the two. */
+#define EXCHANGE_BYTES (WIDTH / 2 * SUMS_M * DPAS_BLOCK_BYTES) /* a subgroup's P */
 #define WEIGHTS_AT STAGE
 #define SHIFTS_AT (WEIGHTS_AT + SUBGROUPS * EXCHANGE_BYTES)
 #define FLAG_AT (SHIFTS_AT + SUBGROUPS * ROWS * 4)

@@ -4,12 +4,12 @@
  * Launch: a work-item has COLUMNS rows of B, a work-group SUBGROUPS work-items.
  * Algorithm:
  *   NIBBLES=0   k and its groups are multiples of 16; a vector has contiguous elements
- *   NIBBLES=1   4-bit integers; multiples of 128. A vector of dwords has eight elements in each lane; the
- *               elements at one position of all dwords are moved into the mantissa of a power of two, which
- *               costs a bit select and a product for 16 elements and sometimes a shift. Rows of A are
- *               permuted in local memory accordingly: of 128 elements first those that are lowest in their
- *               dwords, and so on. The contribution of the powers is subtracted from the sum of each SPAN,
- *               zero offset and zero point from a group's sum
+ *   NIBBLES=1   4-bit integers; k and its groups are multiples of 128. A dword has eight elements. Element j
+ *               of 16 dwords is dequantized at once: a bit select, sometimes after a shift, puts it into the
+ *               mantissa of a power of two. A is permuted in local memory to match: of each 128 elements
+ *               first element 0 of every dword, then element 1, and so on. The contribution of the powers is
+ *               subtracted from the sum of each SPAN; that of the zero point, and of the 8 that makes signed
+ *               integers unsigned, from the sum of each group
  * Options: X_ROOM, elements of a row of A in local memory, at least k; those of vector16.h and
  * quantized_load.h. */
 

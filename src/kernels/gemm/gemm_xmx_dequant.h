@@ -1,12 +1,12 @@
-/* Quantized K-major right operand on XMX (16 lanes): a transposed block read puts a row's elements into its
- * lane, where they are dequantized to MATRIX_T in registers. The next step's elements, scales and zero points
- * are loaded during a step.
+/* Dequantizes a K-major right operand B on XMX (16 lanes). A transposed block read gives each lane a row of
+ * B, which the lane dequantizes to MATRIX_T in registers. During a step, the elements, scales and zero points
+ * of the next one are loaded.
  *
- * Contract: groups along k are multiples of a step of 32 elements, or whole rows.
- * Options: ROWS_SHARE_SCALES=1, several rows share scales and zero points; those of quantized_load.h; include
- * after gemm_xmx.h's block addresses. */
-#define B_DWORDS E_BITS /* of a line in a step */
-/* Blocks of 16 lines of which a subgroup makes the numbers of a step. */
+ * Contract: the group size along k is a multiple of the step, 32 elements, or a group is a whole row.
+ * Options: ROWS_SHARE_SCALES=1, several rows share scales and zero points; those of quantized_load.h.
+ * Include after gemm_xmx.h's block addresses. */
+#define B_DWORDS E_BITS /* per row of B and step */
+/* Blocks of 16 rows of B that a subgroup dequantizes per step. */
 #if SHARED_B
 #define SHARED_BLOCKS 1
 #else

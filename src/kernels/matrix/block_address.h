@@ -1,9 +1,9 @@
-/* Block addresses in registers ("address payloads") for 2D block reads of XMX (16 lanes).
+/* 2D block reads on XMX (16 lanes) through addresses that the kernel keeps in registers ("address payloads").
  *
- * Why: for its documented block reads the compiler keeps one address per read position, for longer than
- * registers last; it keeps none for prefetches; and on GPUs whose reads have no immediate offsets (PVC) it
- * keeps no address that is changed while a read of it is in flight. These functions, which Intel's own kernel
- * library uses, make the addresses explicit; they are older than cl_intel_subgroup_2d_block_io.
+ * Why: with the documented block reads (cl_intel_subgroup_2d_block_io) the compiler keeps an address for each
+ * read position, which takes more registers than there are; it builds the address of a prefetch each time;
+ * and on GPUs whose reads have no immediate offsets (PVC) it builds an address again if that changes while a
+ * read is in flight. The functions below are older than that extension; Intel's own kernel library uses them.
  * xmx_emulation.cl defines their meaning. Include after matrix_xmx.h. */
 
 #ifdef MATRIX_EMULATED
