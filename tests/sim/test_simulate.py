@@ -11,7 +11,7 @@ from processes import Finished, run
 
 HERE = Path(__file__).parent
 DRIVER = os.environ.get("OPENXPU_SIM_TEST_DRIVER")
-PRODUCTS = ("bmg", "bmg-g31", "lnl", "ptl", "wcl", "nvl-s", "pvc", "dg2", "mtl", "arl-h")
+PRODUCTS = ("bmg", "bmg-g31", "lnl", "ptl", "wcl", "nvl-s", "pvc", "dg2", "mtl", "arl-h", "tgllp", "adl-p")
 
 pytestmark = pytest.mark.skipif(not DRIVER, reason="tests/sim/run.sh fetches Intel's driver")
 
