@@ -57,8 +57,8 @@ const at::Tensor &resize_(const at::Tensor &self, at::IntArrayRef size,
     const auto held = static_cast<int64_t>(self.storage().nbytes());
     resize_impl(impl, size, std::nullopt);
     if (format) {
-        TORCH_CHECK(*format != at::MemoryFormat::Preserve, "Unsupported memory format: resize_ needs a layout, not ",
-                    *format);
+        TORCH_CHECK(*format != at::MemoryFormat::Preserve,
+                    "Unsupported memory format: resize_ needs a layout, not ", *format);
         impl->empty_tensor_restride(*format);
     }
     if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms() &&

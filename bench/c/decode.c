@@ -1,7 +1,8 @@
 /* Times each kind of launch of a decoding step, without PyTorch: microseconds per launch, replayed as a graph
  * over weights that are not in the cache.
  *
- *     cc -O2 bench/c/decode.c -Iinclude -Lpython/openxpu -lxpu -lm -Wl,-rpath,$PWD/python/openxpu -o build/bench_decode
+ *     cc -O2 bench/c/decode.c -Iinclude -Lpython/openxpu -lxpu -lm -Wl,-rpath,$PWD/python/openxpu \
+ *        -o build/bench_decode
  *     build/bench_decode [i4 bf16 attention] [width hidden words keys]
  *
  * The default sizes are those of a Llama-shaped model with a billion parameters (bench/decode.py). The

@@ -1,6 +1,7 @@
 /* Times libxpu's matrix products without PyTorch, and checks a sample of the results.
  *
- *     cc -O2 bench/c/matrix.c -Iinclude -Lpython/openxpu -lxpu -lm -Wl,-rpath,$PWD/python/openxpu -o build/bench_matrix
+ *     cc -O2 bench/c/matrix.c -Iinclude -Lpython/openxpu -lxpu -lm -Wl,-rpath,$PWD/python/openxpu \
+ *        -o build/bench_matrix
  *     build/bench_matrix bf16 1024 4096 6144x1024x4096
  *     build/bench_matrix bf16 i4 1x4096x4096 512x4096x4096
  *

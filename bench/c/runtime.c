@@ -1,6 +1,7 @@
 /* Times the runtime on each device without PyTorch: launches, copies, bandwidth.
  *
- *     cc -O2 bench/c/runtime.c -Iinclude -Lpython/openxpu -lxpu -Wl,-rpath,$PWD/python/openxpu -o build/bench_runtime */
+ *     cc -O2 bench/c/runtime.c -Iinclude -Lpython/openxpu -lxpu -Wl,-rpath,$PWD/python/openxpu \
+ *        -o build/bench_runtime */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@ XPU_API xpu_status xpu_sort_rows(xpu_stream *stream, xpu_dtype dtype, const void
 /* Gives each row an id. ids[i] is the id of the i-th row of a sequence: 0 for the first, and 1 more wherever
  * a row differs from the previous one. The last id plus 1 is the number of unique rows.
  *
- * order: row numbers in the order in which to compare them; ignored if `in_order`. NULL means memory order. */
+ * order: row numbers in the order to compare; ignored if `in_order`. NULL means memory order. */
 XPU_API xpu_status xpu_unique_ids(xpu_stream *stream, xpu_dtype dtype, const void *in, int64_t rows,
                                   int64_t width, const int64_t *order, bool in_order, int64_t *ids);
 
