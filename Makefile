@@ -87,7 +87,7 @@ test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' 
 test-torch:  ## test with another PyTorch and its Triton, in a separate environment: TORCH=2.14.1
 	tests/torch.sh $(TORCH)
 
-test-intel: build  ## compile kernels for Intel GPUs; run the C tests on Intel's GPU driver
+test-intel: build  ## compile kernels for Intel GPUs; run test_api on Intel's GPU driver
 	$(BIN)/python tests/legs.py intel
 
 test-sim: build  ## run the C tests with Intel's driver on simulated GPUs

@@ -4,7 +4,7 @@
 #            compiles all kernels of all op tests, which takes hours.
 #   matrix   checks the kernels for XMX.
 #   corpus   compiles the output of the Triton IR compiler for every 20th module of its corpus (or all).
-#   driver   runs the runtime's C tests on the driver.
+#   driver   runs the C test test_api on the driver.
 # Without arguments all four run, even if one fails. The exit status is 77 if compiler and driver are unavailable.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -44,7 +44,7 @@ corpus() {
 }
 
 driver() {
-    echo "== the runtime's C tests on Intel's driver, no GPU"
+    echo "== test_api on Intel's driver, no GPU"
     local libraries=$work/driver/root/usr/lib/x86_64-linux-gnu status=0 result version pair
     version=$(ls "$libraries"/libocloc.so* "$libraries"/intel-opencl/libigdrcl.so 2> /dev/null | head -n 1)
     cc -O2 -shared -fPIC -o "$work/nogpu.so" "$here/nogpu.c" || return 1
