@@ -78,7 +78,7 @@ check: build  ## after a change: lint what changed, the C tests without kernels,
 	$(BIN)/python tests/legs.py check
 
 # all legs run; failed ones are listed at the end. `tests/legs.py --list` lists the legs
-test: build  ## run the tests (with set-up about half an hour of two cores)
+test: build  ## run the tests (with set-up about 25 minutes of two cores)
 	$(BIN)/python tests/legs.py test
 
 test-all: build  ## also the long suites: sanitizers, PoCL, the wheel, Windows' build, samples in all dtypes, the site
