@@ -1,8 +1,7 @@
 /* xpu/status.h: status codes and error texts.
  *
  * Functions that can fail return an xpu_status and store their result through their last pointer, on success
- * only.
- * The library keeps the text of each thread's last failure. */
+ * only. The library keeps the text of each thread's last failure. */
 #ifndef XPU_STATUS_H
 #define XPU_STATUS_H
 

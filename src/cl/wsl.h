@@ -27,8 +27,7 @@ wsl_fault wsl_check(const char *root, const char *vendors, bool has_loader);
 /* Writes a sentence that says what is wrong and what to do; "" for WSL_ABSENT. */
 void wsl_advice(wsl_fault fault, const char *root, char *text, size_t size);
 
-/* Writes "install Intel's compute runtime: …." with what the distribution has, according to its os-release.
- */
+/* Writes where this distribution, named by its os-release, has Intel's compute runtime: "install …". */
 void wsl_runtime_advice(const char *root, char *text, size_t size);
 
 #endif

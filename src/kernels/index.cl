@@ -40,7 +40,7 @@
  * to or from. */
 static inline void move_one(xpu_addr chosen, xpu_addr other) {
 #if PUT && defined(FILLS) && E <= 8
-    /* Threads that store to one cache line wait for each other, also if nothing changes. */
+    /* Threads that store to one cache line wait for each other, even if they store what is already there. */
     const element value = *XPU_CPTR(element, other);
     if (*XPU_PTR(element, chosen) != value) *XPU_PTR(element, chosen) = value;
 #elif PUT

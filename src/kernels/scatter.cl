@@ -9,8 +9,8 @@
  *                    one by one; SERIAL_FIRST=1: it finishes the serial dimension for each element, where
  *                    strides are smaller; SERIAL_FLAT=1: values and indices are contiguous along it;
  *                    IS_CONTIGUOUS_DIM=1: so is the indexed dimension; WRAPS=1: negative indices count from
- *                    the end; OWNED=1: a line is gone through by `rows` work-groups, each of which combines
- *                    the elements with a destination in its part of the memory
+ *                    the end; OWNED=1: `rows` work-groups read the same line. Each combines the elements
+ *                    whose destinations lie in its own part of the memory
  *   scatter_find_destinations, scatter_ordered   CPU, contiguous rows with one index each: the rows of each
  *   destination are listed first, and a work-group goes from destination to destination, so that each is
  *   read, written and rounded once
@@ -377,7 +377,6 @@ struct line {
     long by_place, by_source, by_index[NI];
 #if OWNED
     long first, bytes; /* the work-group's destinations, relative to `place` */
-    bool reports;      /* indices out of range */
 #endif
 };
 
@@ -392,13 +391,12 @@ static inline void own(const struct index_params *p, struct line *line) {
     const long group = (long)XPU_GROUP(0), first = bytes * group / p->rows;
     line->first = least + first;
     line->bytes = bytes * (group + 1) / p->rows - first;
-    line->reports = group == 0;
 }
 #define IS_OWN(line, offset) ((ulong)((offset) - (line).first) < (ulong)(line).bytes)
-#define REPORTS(line) (line).reports
+#define IS_REPORTER (XPU_GROUP(0) == 0) /* of indices out of range, which all work-groups read */
 #else
 #define IS_OWN(line, offset) true
-#define REPORTS(line) true
+#define IS_REPORTER true
 #endif
 
 static inline long step_of(const struct index_params *p, int k) {
@@ -466,7 +464,7 @@ static inline void combine_line(const struct index_params *p, struct line line, 
             const long offset = offset_at(p, &line, 0, &found);
             if (found && IS_OWN(line, offset))
                 put(line.place + offset, line.from, 0);
-            else if (!found && REPORTS(line))
+            else if (!found && IS_REPORTER)
                 report_line(p, &line, 0);
             line.place += line.by_place, line.from += line.by_source;
             for (int k = 0; k < NI; k++) line.indices[k] += line.by_index[k];
@@ -608,8 +606,8 @@ static inline long keys_before(__global const long *keys, long count, long key, 
         z = q;                                                                                               \
     }
 
-/* v combined with elements from … to-1 of the order, one after the other: Intel's CPU compiler would make
- * several sums of the loop. */
+/* v combined with elements from … to-1 of the order, one after the other. (Intel's CPU compiler would split
+ * a vectorized loop into several sums.) */
 #define COMBINE_RUN(v, from, to)                                                                             \
     _Pragma("clang loop vectorize(disable)") for (long i_ = from; i_ < (to); i_++) {                         \
         in = in0;                                                                                            \

@@ -27,7 +27,7 @@ typedef struct blocks {
     int owners;                     /* work-groups that share a line by its destinations, or 0 */
 } blocks;
 
-enum { OWNED_FROM = 1 << 16 }; /* elements of a line that several work-groups go through */
+enum { OWNED_FROM = 1 << 16 }; /* least length of a line that several work-groups share */
 
 #define ROW_LANES 16 /* work-items that share a block of a row */
 
@@ -330,7 +330,10 @@ static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
     XPU_TRY(find_kernel(walk, a, v, &kernel));
     xpu_range range =
         plan.lanes ? index_blocks(walk, walk->params.block, (size_t)plan.lanes) : index_range(walk, 8);
-    if (plan.owners) range.groups[0] = (size_t)(walk->params.rows = plan.owners);
+    if (plan.owners) {
+        walk->params.rows = plan.owners;
+        range.groups[0] = (size_t)plan.owners;
+    }
     return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);
 }
 

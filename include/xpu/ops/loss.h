@@ -30,8 +30,8 @@ typedef struct xpu_nll_loss {
 /* output: [batch, inner], or one element if reduced. total_weight: one element, 0 if not reduced. */
 XPU_API xpu_status xpu_nll_loss_forward(xpu_stream *stream, const xpu_nll_loss *args, const void *input,
                                         void *output, void *total_weight, xpu_fault *fault);
-/* grad_output: the shape of `output`. total_weight: from forward. A target out of range is
- * reported as in xpu/fault.h. */
+/* grad_output: the shape of `output`. total_weight: from forward. A target out of range is reported as
+ * in xpu/fault.h. */
 XPU_API xpu_status xpu_nll_loss_backward(xpu_stream *stream, const xpu_nll_loss *args,
                                          const void *grad_output, const void *total_weight, void *grad_input);
 
