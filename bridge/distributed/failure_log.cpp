@@ -19,7 +19,8 @@ std::string key(const char *kind, uint64_t number, int rank) {
 // time distinguishes it from a later process with the same id.
 std::string process_state(const std::string &pid) {
     std::ifstream file("/proc/" + pid + "/stat");
-    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    std::string text;
+    std::getline(file, text, '\0'); // unlike stream iterators, throws nothing if the process ends now
     const auto name_end = text.rfind(')');
     if (name_end == std::string::npos) return "";
     std::istringstream fields(text.substr(name_end + 1));

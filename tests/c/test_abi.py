@@ -61,6 +61,7 @@ def test_exports_are_what_the_headers_declare() -> None:
     command = ["nm", "-D", "--defined-only", openxpu.library_path()]
     listed = run(command).stdout
     exported = {line.split()[-1].split("@")[0] for line in listed.splitlines()}
+    exported = {name for name in exported if not name.startswith(("__gcov_", "mangle_path"))}  # make coverage
     text = "".join(header.read_text() for header in HEADERS)
     declared = set(re.findall(r"^XPU_API [^(;]*?\b(\w+)\(", text, re.MULTILINE))
     assert len(declared) > 100

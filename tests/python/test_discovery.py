@@ -251,8 +251,11 @@ FILE *fopen(const char *path, const char *mode) {
     return ((FILE * (*)(const char *, const char *)) dlsym(RTLD_NEXT, "fopen"))(path, mode);
 }
 """
+# The fake driver runs no kernels, so the doctor's checks are left out.
 COMMANDS = """
+from openxpu import _self_test
 from openxpu.cli import main
+_self_test.CHECKS.clear()
 for command in ("info", "doctor"): main([command]); print("end of", command)
 """
 
