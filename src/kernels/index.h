@@ -21,13 +21,16 @@ struct index_params {
     xpu_i32 block; /* scatter_blocks, scatter_ordered: elements of dimension 0 per work-group */
     /* scatter_keys, scatter_runs: `rows` rows of `serial` int64 each, offsets and positions.
      * scatter_find_destinations, scatter_ordered: int32, the ends of the destinations' segments (one more
-     * than destinations), and row numbers, which `rows` work-groups divide. */
+     * than destinations), and row numbers, which `rows` work-groups divide.
+     * scatter_partition: offsets (int64) and values of the `serial` elements, part by part. */
     xpu_addr keys, order;
-    xpu_i64 rows;
-    xpu_addr heads, tails; /* scatter_runs: [chunks][work-items of a chunk], partial results of runs that
-                              cross work-items */
-    xpu_i64 items;         /* the latter */
-    xpu_addr crowded;      /* int32, not 0 if a destination has many elements; 0 if not needed */
+    xpu_i64 rows; /* scatter_partition: blocks */
+    xpu_addr heads,
+        tails;        /* scatter_runs: [chunks][work-items of a chunk], partial results of runs that
+                         cross work-items. scatter_partition, int32: [blocks][parts], numbers of elements;
+                         [1 + blocks][parts], the parts' ends, and the next positions of each block */
+    xpu_i64 items;    /* work-items of a chunk; at most so many parts */
+    xpu_addr crowded; /* int32, not 0 if a destination has many elements; 0 if not needed */
 };
 
 /* nonzero: `chunk` elements a work-item. */

@@ -9,8 +9,11 @@
  *                    one by one; SERIAL_FIRST=1: it finishes the serial dimension for each element, where
  *                    strides are smaller; SERIAL_FLAT=1: values and indices are contiguous along it;
  *                    IS_CONTIGUOUS_DIM=1: so is the indexed dimension; WRAPS=1: negative indices count from
- *                    the end; OWNED=1: `rows` work-groups read the same line. Each combines the elements
- *                    whose destinations lie in its own part of the memory
+ *                    the end
+ *   scatter_count_parts, scatter_partition, scatter_combine_parts   the same for one long line, with
+ *   PARTITIONED=1: work-groups of the first two have `block` elements each, and partition all elements stably
+ *   by the part of the destinations' memory that they go to; a work-group of the third combines the elements
+ *   of a part
  *   scatter_find_destinations, scatter_ordered   CPU, contiguous rows with one index each: the rows of each
  *   destination are listed first, and a work-group goes from destination to destination, so that each is
  *   read, written and rounded once
@@ -35,8 +38,6 @@
  * T_<dtype>; KIND_b|i|u|f|c. */
 #if ORDERED
 #define INDEX_X (long)(XPU_GROUP(0) % (ulong)parts * p.block)
-#elif OWNED
-#define INDEX_X 0
 #elif defined ROW_LANES
 #define INDEX_X (long)(XPU_GROUP(0) * p.block)
 #endif
@@ -261,41 +262,19 @@ static inline long place_at(const struct index_params *p, long s, bool reports) 
 }
 
 /* Lists the elements of each destination: order[end[i-1] … end[i]-1] for destination i, from order[0] on for
- * the first; elements with an index out of range come last. The counter of a run of equal indices stays in a
- * register, since updates of one place in memory wait for each other. */
+ * the first; elements with an index out of range come last. */
 XPU_NO_VECTORIZE __kernel void scatter_find_destinations(struct index_params p) {
     __global int *end = XPU_PTR(int, p.keys), *order = XPU_PTR(int, p.order);
     const long extent = p.extent[0];
     for (long i = 0; i <= extent; i++) end[i] = 0;
-    long run = 0, sum = 0;
-    int next = 0;
-    for (long s = 0; s < p.serial; s++) {
-        const long place = place_at(&p, s, true);
-        if (place != run) {
-            end[run] = next;
-            run = place;
-            next = end[run];
-        }
-        next++;
-    }
-    end[run] = next;
+    for (long s = 0; s < p.serial; s++) end[place_at(&p, s, true)]++;
+    int sum = 0;
     for (long i = 0; i <= extent; i++) {
         const int count = end[i];
-        end[i] = (int)sum;
+        end[i] = sum;
         sum += count;
     }
-    run = 0;
-    next = end[0];
-    for (long s = 0; s < p.serial; s++) {
-        const long place = place_at(&p, s, false);
-        if (place != run) {
-            end[run] = next;
-            run = place;
-            next = end[run];
-        }
-        order[next++] = (int)s;
-    }
-    end[run] = next;
+    for (long s = 0; s < p.serial; s++) order[end[place_at(&p, s, false)]++] = (int)s;
 }
 
 /* The rows order[s … end-1], from column c of them on, into a destination's columns. (Written out, because
@@ -375,29 +354,7 @@ XPU_NO_VECTORIZE __kernel void scatter_ordered(struct index_params p) {
 struct line {
     xpu_addr place, from, indices[NI];
     long by_place, by_source, by_index[NI];
-#if OWNED
-    long first, bytes; /* the work-group's destinations, relative to `place` */
-#endif
 };
-
-#if OWNED
-static inline void own(const struct index_params *p, struct line *line) {
-    long least = 0, bytes = SIZE;
-    for (int k = 0; k < NI; k++) {
-        const long last = (p->extent[k] - 1) * p->step[k];
-        least += min(last, 0L);
-        bytes += max(last, -last);
-    }
-    const long group = (long)XPU_GROUP(0), first = bytes * group / p->rows;
-    line->first = least + first;
-    line->bytes = bytes * (group + 1) / p->rows - first;
-}
-#define IS_OWN(line, offset) ((ulong)((offset) - (line).first) < (ulong)(line).bytes)
-#define IS_REPORTER (XPU_GROUP(0) == 0) /* of indices out of range, which all work-groups read */
-#else
-#define IS_OWN(line, offset) true
-#define IS_REPORTER true
-#endif
 
 static inline long step_of(const struct index_params *p, int k) {
 #if IS_CONTIGUOUS_DIM
@@ -447,7 +404,6 @@ static inline void combine_line(const struct index_params *p, struct line line, 
             if (!found) break;
 #pragma unroll
             for (int e = 0; e < IN_FLIGHT; e++) {
-                if (!IS_OWN(line, offset[e])) continue;
                 __global stored *to = XPU_PTR(stored, line.place + e * line.by_place + offset[e]);
 #if OP == 0
                 STORE(T, to, 0, value[e]);
@@ -462,9 +418,9 @@ static inline void combine_line(const struct index_params *p, struct line line, 
         for (const long end = min(i + IN_FLIGHT, length); i < end; i++) {
             bool found = true;
             const long offset = offset_at(p, &line, 0, &found);
-            if (found && IS_OWN(line, offset))
+            if (found)
                 put(line.place + offset, line.from, 0);
-            else if (!found && IS_REPORTER)
+            else
                 report_line(p, &line, 0);
             line.place += line.by_place, line.from += line.by_source;
             for (int k = 0; k < NI; k++) line.indices[k] += line.by_index[k];
@@ -472,14 +428,104 @@ static inline void combine_line(const struct index_params *p, struct line line, 
     }
 }
 
+#if PARTITIONED
+
+/* The destinations' memory in at most p.items parts of 1 << shift bytes, from offset `least` on. */
+struct parts {
+    long least;
+    int shift;
+};
+
+static inline struct parts parts_of(const struct index_params *p) {
+    struct parts parts = {.shift = 6};
+    ulong last = SIZE - 1;
+    for (int k = 0; k < NI; k++) {
+        const long end = (p->extent[k] - 1) * p->step[k];
+        parts.least += min(end, 0L);
+        last += (ulong)max(end, -end);
+    }
+    while (last >> parts.shift >= (ulong)p->items) parts.shift++;
+    return parts;
+}
+
+/* The line's elements of the work-group; *length of them. */
+static inline struct line block_of(const struct index_params *p, long *length) {
+    const long begin = (long)XPU_GROUP(0) * p->block;
+    *length = min((long)p->block, (long)p->serial - begin);
+#if SERIAL_FLAT
+    struct line line = {.by_source = sizeof(source)};
+    for (int k = 0; k < NI; k++) line.by_index[k] = sizeof(index_t);
+#else
+    struct line line = {.by_source = p->in_stride[PDIMS]};
+    for (int k = 0; k < NI; k++) line.by_index[k] = p->index_stride[k][PDIMS];
+#endif
+    line.from = p->in + begin * line.by_source;
+    for (int k = 0; k < NI; k++) line.indices[k] = p->index[k] + begin * line.by_index[k];
+    return line;
+}
+
+XPU_NO_VECTORIZE __kernel void scatter_count_parts(struct index_params p) {
+    const struct parts parts = parts_of(&p);
+    __global int *count = XPU_PTR(int, p.heads) + XPU_GROUP(0) * p.items;
+    long length;
+    const struct line line = block_of(&p, &length);
+    for (long part = 0; part < p.items; part++) count[part] = 0;
+    for (long e = 0; e < length; e++) {
+        bool found = true;
+        const long offset = offset_at(&p, &line, e, &found);
+        if (found)
+            count[offset - parts.least >> parts.shift]++;
+        else
+            report_line(&p, &line, e);
+    }
+}
+
+/* A part's elements begin after those of the parts before it, and after its own of the blocks before this. */
+XPU_NO_VECTORIZE __kernel void scatter_partition(struct index_params p) {
+    const struct parts parts = parts_of(&p);
+    const long block = (long)XPU_GROUP(0), blocks = p.rows;
+    __global const int *counts = XPU_CPTR(int, p.heads);
+    __global int *next = XPU_PTR(int, p.tails) + (block + 1) * p.items, *ends = XPU_PTR(int, p.tails);
+    int sum = 0;
+    for (long part = 0; part < p.items; part++) {
+        int before = 0, all = 0;
+        for (long b = 0; b < blocks; b++) {
+            before += b < block ? counts[b * p.items + part] : 0;
+            all += counts[b * p.items + part];
+        }
+        next[part] = sum + before;
+        sum += all;
+        if (block == 0) ends[part] = sum;
+    }
+    __global long *offsets = XPU_PTR(long, p.keys);
+    __global source *values = XPU_PTR(source, p.order);
+    long length;
+    const struct line line = block_of(&p, &length);
+    for (long e = 0; e < length; e++) {
+        bool found = true;
+        const long offset = offset_at(&p, &line, e, &found);
+        if (!found) continue;
+        const int i = next[offset - parts.least >> parts.shift]++;
+        offsets[i] = offset;
+        values[i] = *XPU_CPTR(source, line.from + e * line.by_source);
+    }
+}
+
+XPU_NO_VECTORIZE __kernel void scatter_combine_parts(struct index_params p) {
+    const long part = (long)XPU_GROUP(0);
+    __global const int *ends = XPU_CPTR(int, p.tails);
+    __global const long *offsets = XPU_CPTR(long, p.keys);
+    for (long i = part ? ends[part - 1] : 0, end = ends[part]; i < end; i++)
+        put(p.out + offsets[i], p.order + i * (long)sizeof(source), 0);
+}
+
+#else
+
 XPU_NO_VECTORIZE __kernel void scatter_blocks(struct index_params p) {
     INDEX_WALK(PDIMS)
     const long columns = min((long)p.block, p.size[0] - x);
     struct line line = {.place = p.out + out, .from = p.in + in};
     for (int k = 0; k < NI; k++) line.indices[k] = p.index[k] + at[k];
-#if OWNED
-    own(&p, &line);
-#endif
 #if SERIAL_FIRST
     line.by_place = 0;
 #if SERIAL_FLAT
@@ -504,6 +550,8 @@ XPU_NO_VECTORIZE __kernel void scatter_blocks(struct index_params p) {
     }
 #endif
 }
+
+#endif
 
 #else
 

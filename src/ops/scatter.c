@@ -24,10 +24,10 @@ typedef struct accumulation {
 typedef struct blocks {
     int lanes;
     bool serial_first, serial_flat; /* flat: serial_first, and values and indices have no gaps */
-    int owners;                     /* work-groups that share a line by its destinations, or 0 */
+    bool partitioned;               /* one line, by parts of its destinations (combine_partitioned) */
 } blocks;
 
-enum { OWNED_FROM = 1 << 16 }; /* least length of a line that several work-groups share */
+enum { PARTITIONED_FROM = 1 << 16 }; /* least length of a line that is partitioned */
 
 #define ROW_LANES 16 /* work-items that share a block of a row */
 
@@ -73,8 +73,8 @@ static blocks plan_blocks(index_walk *walk, bool atomic) {
     plan.serial_flat = plan.serial_first && p->in_stride[walk->parallel] == (int64_t)walk->element_in;
     for (int k = 0; k < walk->indices; k++)
         plan.serial_flat &= p->index_stride[k][walk->parallel] == (int64_t)xpu_dtype_size(walk->index_dtype);
-    if (others * p->size[0] == 1 && p->serial >= OWNED_FROM && wanted >= TUNED(true, SCATTER_OWNERS))
-        plan.owners = (int)wanted;
+    plan.partitioned =
+        others * p->size[0] == 1 && p->serial >= PARTITIONED_FROM && wanted >= TUNED(true, SCATTER_PARTITION);
     return plan;
 }
 
@@ -89,11 +89,14 @@ typedef enum entry {
     ENTRY_DISTRIBUTE,
     ENTRY_DESTINATIONS,
     ENTRY_ORDERED,
-    ENTRY_EVEN
+    ENTRY_EVEN,
+    ENTRY_COUNT_PARTS,
+    ENTRY_PARTITION,
+    ENTRY_COMBINE_PARTS
 } entry;
 typedef struct variant {
     entry entry;
-    blocks plan; /* of ENTRY_BLOCKS */
+    blocks plan; /* of ENTRY_BLOCKS and the entries for parts */
 } variant;
 
 static void combination_spec(kernel_spec *spec, const accumulation *a) {
@@ -110,10 +113,11 @@ static void combination_spec(kernel_spec *spec, const accumulation *a) {
 static xpu_status find_kernel(const index_walk *walk, const accumulation *a, variant v, xpu_kernel **kernel) {
     static const char *const names[] = {"set", "add", "mul", "min", "max"};
     static const char *const entries[] = {
-        "scatter_deterministic", "scatter_blocks", "scatter_atomic",
-        "scatter_keys",          "scatter_runs",   "scatter_merge_runs",
-        "scatter_count",         "scatter_spread", "scatter_find_destinations",
-        "scatter_ordered",       "scatter_even"};
+        "scatter_deterministic", "scatter_blocks",       "scatter_atomic",
+        "scatter_keys",          "scatter_runs",         "scatter_merge_runs",
+        "scatter_count",         "scatter_spread",       "scatter_find_destinations",
+        "scatter_ordered",       "scatter_even",         "scatter_count_parts",
+        "scatter_partition",     "scatter_combine_parts"};
     const char *token = dtype_token(a->dtype);
     kernel_spec spec;
     spec_begin(&spec, FAMILY_SCATTER);
@@ -132,7 +136,7 @@ static xpu_status find_kernel(const index_walk *walk, const accumulation *a, var
     spec_int_if(&spec, lines, "IS_CONTIGUOUS_DIM",
                 lines && walk->params.step[walk->indices - 1] == (int64_t)walk->element, 1);
     spec_int_if(&spec, lines, "WRAPS", lines && walk->params.wrap, 1);
-    spec_int_if(&spec, lines, "OWNED", plan.owners > 0, 1);
+    spec_int_if(&spec, lines, "PARTITIONED", plan.partitioned, 1);
     *kernel = kernel_find(walk->device, &spec);
     if (*kernel) return XPU_SUCCESS;
     return kernel_from_file(walk->device, &spec, "scatter.cl", entries[v.entry], kernel, "scatter_%s %s",
@@ -317,11 +321,58 @@ static xpu_status combine_ordered(xpu_stream *stream, index_walk *walk, const ac
     return workspace_release(memory, status);
 }
 
+/* --- one line, by parts of its destinations, on CPUs --- */
+
+/* A work-group's elements, at least; elements that are partitioned at a time; parts per thread, so that the
+ * threads finish together if the parts have different numbers of elements. */
+enum { PARTITION_BLOCK = 1 << 12, PARTITION_MOST = 1 << 22, PARTS_EACH = 4 };
+
+static xpu_status combine_partitioned(xpu_stream *stream, index_walk *walk, const accumulation *a,
+                                      blocks plan) {
+    static const entry entries[] = {ENTRY_COUNT_PARTS, ENTRY_PARTITION, ENTRY_COMBINE_PARTS};
+    enum { STEPS = sizeof entries / sizeof *entries };
+    xpu_kernel *kernels[STEPS];
+    for (int i = 0; i < STEPS; i++)
+        XPU_TRY(find_kernel(walk, a, (variant){.entry = entries[i], .plan = plan}, &kernels[i]));
+    struct index_params *p = &walk->params;
+    const int64_t all = p->serial, most = all < PARTITION_MOST ? all : PARTITION_MOST;
+    int64_t threads = (int64_t)walk->properties->max_compute_units;
+    if (threads > most / PARTITION_BLOCK) threads = most / PARTITION_BLOCK;
+    p->items = PARTS_EACH * threads;
+    p->block = (int32_t)div_up(most, threads);
+    const int64_t offsets = align_up(most * (int64_t)sizeof(int64_t), 64);
+    const int64_t values = align_up(most * (int64_t)walk->element_in, 64);
+    const int64_t counts = threads * p->items * (int64_t)sizeof(int32_t);
+    const int64_t next = counts + p->items * (int64_t)sizeof(int32_t);
+    char *memory;
+    XPU_TRY(xpu_workspace_take(stream, (size_t)(offsets + values + counts + next), (void **)&memory));
+    p->keys = XPU_ADDR(memory);
+    p->order = XPU_ADDR(memory + offsets);
+    p->heads = XPU_ADDR(memory + offsets + values);
+    p->tails = XPU_ADDR(memory + offsets + values + counts);
+    xpu_status status = XPU_SUCCESS;
+    for (int64_t begin = 0; begin < all && status == XPU_SUCCESS; begin += most) {
+        p->serial = all - begin < most ? all - begin : most;
+        p->rows = div_up(p->serial, p->block);
+        for (int i = 0; i < STEPS && status == XPU_SUCCESS; i++) {
+            const size_t groups = (size_t)(entries[i] == ENTRY_COMBINE_PARTS ? p->items : p->rows);
+            const xpu_range range = {
+                .dims = 1, .groups = {groups}, .local = {1}, .work = 4 * (uint64_t)p->serial};
+            status = xpu_launch(stream, kernels[i], &range, p, sizeof *p);
+        }
+        p->in += (xpu_addr)(most * p->in_stride[walk->parallel]);
+        for (int k = 0; k < walk->indices; k++)
+            p->index[k] += (xpu_addr)(most * p->index_stride[k][walk->parallel]);
+    }
+    return workspace_release(memory, status);
+}
+
 static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
     const accumulation *a = context;
     if (a->ordered) return combine_ordered(stream, walk, a);
     if (!a->atomic && is_sorted(walk, a->sorted)) return combine_sorted(stream, walk, a);
     blocks plan = plan_blocks(walk, a->atomic);
+    if (plan.partitioned) return combine_partitioned(stream, walk, a, plan);
     const variant v = {.entry = a->atomic    ? ENTRY_ATOMIC
                                 : plan.lanes ? ENTRY_BLOCKS
                                              : ENTRY_DETERMINISTIC,
@@ -330,10 +381,6 @@ static xpu_status combine(xpu_stream *stream, index_walk *walk, void *context) {
     XPU_TRY(find_kernel(walk, a, v, &kernel));
     xpu_range range =
         plan.lanes ? index_blocks(walk, walk->params.block, (size_t)plan.lanes) : index_range(walk, 8);
-    if (plan.owners) {
-        walk->params.rows = plan.owners;
-        range.groups[0] = (size_t)plan.owners;
-    }
     return xpu_launch(stream, kernel, &range, &walk->params, sizeof walk->params);
 }
 

@@ -270,7 +270,8 @@ static void hosts_divide(void **state) {
     assert_true(cl_devices[1].properties.max_allocation == one);
     assert_true(cl_memory_left(1, false) <= machine.total);
     bool adds_swap = false; /* other processes take and free memory between two calls */
-    for (int i = 0; i < 100 && !adds_swap; i++) adds_swap = cl_memory_left(1, false) <= cl_memory_left(1, true);
+    for (int i = 0; i < 100 && !adds_swap; i++)
+        adds_swap = cl_memory_left(1, false) <= cl_memory_left(1, true);
     assert_true(adds_swap);
     assert_true(cl_memory_left(0, false) == OS_UNLIMITED); /* a GPU without an address */
 }

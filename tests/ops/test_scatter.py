@@ -266,8 +266,8 @@ def test_sums_in_order(code: str) -> None:
     assert run_python(code, env={"OPENXPU_POLICY": "gpu"}).stdout == "refused\n"
 
 
-# As on processors with many threads: each goes through all indices, and combines what belongs to its destinations.
-OWNED = """
+# As on processors with many threads.
+PARTITIONED = """
 import torch
 
 torch.manual_seed(0)
@@ -294,6 +294,10 @@ for places in (40_000, 100_003):
         wanted = x.index_put((rows, column), v, accumulate=True)
         got = x.to("xpu").index_put((rows.to("xpu"), column.to("xpu")), v.to("xpu"), accumulate=True)
         torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=1e-9)
+long = torch.randint(1 << 20, ((1 << 22) + 5,))  # more than are partitioned at a time
+x, v = torch.zeros(1 << 20, dtype=torch.int32), torch.arange(len(long), dtype=torch.int32)
+got = x.to("xpu").scatter_add_(0, long.to("xpu"), v.to("xpu"))
+assert torch.equal(got.cpu(), x.scatter_add_(0, long, v))
 i[n // 2] = places
 x = torch.zeros(places, device="xpu")
 try:
@@ -306,8 +310,8 @@ except RuntimeError as error:
 """
 
 
-def test_threads_with_destinations_of_their_own() -> None:
-    assert run_python(OWNED, env={"OPENXPU_TUNING": "scatter_owners=1"}).stdout == "refused\n"
+def test_long_lines_by_parts_of_their_destinations() -> None:
+    assert run_python(PARTITIONED, env={"OPENXPU_TUNING": "scatter_partition=1"}).stdout == "refused\n"
 
 
 def test_deterministic() -> None:
