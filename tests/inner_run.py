@@ -34,13 +34,13 @@ def passes(
 
     The keyword "" selects all tests. Each test runs with one in `every` of its parameters, and kernels are built
     without the driver's optimizer unless `optimized`. With OPENXPU_TEST_ALL=1 all cases run, optimized; with
-    OPENXPU_TEST_PAIRS=1, which `make test` sets, a sixth of them. All run in one process, since each takes seconds
+    OPENXPU_TEST_PAIRS=1, which `make test` sets, a tenth of them. All run in one process, since each takes seconds
     to start.
     """
     if os.environ.get("OPENXPU_TEST_ALL") == "1":
         every, optimized = 1, True
     elif os.environ.get("OPENXPU_TEST_PAIRS") == "1":
-        every *= 6
+        every *= 10
     environment["OPENXPU_TEST_EVERY"] = str(every)
     keywords = {Path(str(test).partition("::")[0]).name: keyword for test, keyword in chosen.items()}
     terms = [f"{name} and ({keyword})" if keyword else name for name, keyword in keywords.items()]

@@ -31,7 +31,9 @@ SKIPPED = 77
 BUDGET = 2 * 20 * 60  # seconds of processor time
 LIMIT = 3 * 3600  # seconds, after which a leg hangs
 
-PYTEST = "OMP_WAIT_POLICY=passive .venv/bin/python -m pytest -q -n 2 --dist worksteal --timeout 600"
+ONE_PROCESS = "OMP_WAIT_POLICY=passive .venv/bin/python -m pytest -q --timeout 600"
+# three processes keep two cores busy while one of them waits for ranks, compilers or files
+PYTEST = f"{ONE_PROCESS} -n 3 --dist worksteal"
 # How `make test` runs most tests: with pairs of parameters (tests/sampling.py), and without the optimizer of the
 # driver's compiler, which takes most of the time. "optimized" and "c" test what it optimizes, `make test-all` all.
 QUICK = "OPENXPU_TEST_PAIRS=1 OPENXPU_BUILD_OPTIONS=-cl-opt-disable"
@@ -50,7 +52,7 @@ TEST = {
     "ops": f"{QUICK} OPENXPU_POISON=ff {PYTEST} tests/ops",
     "python": f"{QUICK} {PYTEST} tests/python --ignore tests/python/test_sharing.py",
     # in a process without graphs of other tests, whose memory can't be shared
-    "sharing": f"{QUICK} {PYTEST.replace('-n 2 --dist worksteal', '-n 0')} tests/python/test_sharing.py",
+    "sharing": f"{QUICK} {ONE_PROCESS} tests/python/test_sharing.py",
     "tile": f"{QUICK} {PYTEST} tests --ignore tests/ops --ignore tests/python"
     " --ignore tests/check --ignore tests/intel_cpu --ignore tests/sim",
 }
