@@ -58,7 +58,7 @@ void report(void *pointer, int64_t change, int device) {
 // Statistics that a user's allocator doesn't have.
 void give_back_host(void *pointer) { xpu_host_free(pointer); }
 
-// Backward on a host device runs on the calling thread, like the CPU's. On an autograd thread, OpenMP
+// Backward on a CPU device runs on the calling thread, like the CPU's. On an autograd thread, OpenMP
 // would create a second thread pool besides the caller's. With more threads than cores they sleep and
 // wake at every operation instead of spinning, and ResNet trains at a third of the speed.
 void keep_backward_on_this_thread() {

@@ -1,6 +1,6 @@
 // CPU fallback for operators without an xpu kernel.
 //
-// On host devices the CPU kernels work on the tensors in place. Elsewhere tensors are copied to the host,
+// On CPU devices the CPU kernels work on the tensors in place. Elsewhere tensors are copied to the host,
 // and back if the operator writes to them.
 // - PYTORCH_ENABLE_XPU_FALLBACK=0 makes every fallback an error.
 // - PYTORCH_XPU_FALLBACK_OP names operators ("add.out,mm") that must run on the CPU.

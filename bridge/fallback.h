@@ -15,7 +15,7 @@ namespace openxpu {
 // tests.
 OPENXPU_API std::unordered_map<std::string, int64_t> fallback_counts(bool reset);
 
-// A boxed kernel. On host devices the CPU kernel works on the tensors in place; that is the
+// A boxed kernel. On CPU devices the CPU kernel works on the tensors in place; that is the
 // implementation and is neither counted nor warned about. On other devices it is the fallback.
 void run_on_host(const c10::OperatorHandle &op, torch::jit::Stack *stack);
 

@@ -51,7 +51,7 @@ struct XPUHooks final : XPUHooksInterface {
         int device;
         if (xpu_memory_device_of(data, &device) == XPU_SUCCESS)
             return {kXPU, static_cast<DeviceIndex>(device)};
-        // Memory not from libxpu: a host device can use any address of the process.
+        // Memory not from libxpu: a CPU device can use any address of the process.
         const auto current = getCurrentDevice();
         TORCH_CHECK(openxpu::is_host_device(current), "the pointer ", data,
                     " is not memory that openxpu allocated on an xpu device");

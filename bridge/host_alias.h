@@ -1,4 +1,4 @@
-// CPU tensors that alias the tensors of a host device, for PyTorch's CPU kernels.
+// CPU tensors that alias the tensors of a CPU device, for PyTorch's CPU kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@
 
 namespace openxpu {
 
-// A CPU tensor that aliases a host device's tensor: same storage, offset, strides, conjugate and negative
+// A CPU tensor that aliases a CPU device's tensor: same storage, offset, strides, conjugate and negative
 // bits. It keeps the storage alive. Waits for the current stream of an asynchronous device. CPU and
 // undefined tensors are returned unchanged. A `resizable` alias can be resized, which moves it to other
 // memory.
@@ -18,7 +18,7 @@ OPENXPU_API at::Tensor as_cpu(const at::Tensor &tensor, bool resizable = false);
 // as_cpu for a tensor that the CPU kernel only reads.
 at::Tensor as_cpu_input(const at::Tensor &tensor);
 
-// A CPU tensor that aliases a host device's tensor without keeping its storage alive, for use in replays.
+// A CPU tensor that aliases a CPU device's tensor without keeping its storage alive, for use in replays.
 OPENXPU_API at::Tensor borrowed(const at::Tensor &tensor, bool written);
 
 // Called for each tensor that as_cpu and as_cpu_input create: the profiler's while it records, else null.

@@ -1,4 +1,4 @@
-// The provider of matrix products on host devices: PyTorch's CPU libraries (MKL, oneDNN) on the same memory.
+// The provider of matrix products on CPU devices: PyTorch's CPU libraries (MKL, oneDNN) on the same memory.
 #include "host_gemm.h"
 
 #include <ATen/Context.h>

@@ -1,4 +1,4 @@
-// bfloat16 products with float32 results on host devices, with oneDNN's brgemm from PyTorch's library.
+// bfloat16 products with float32 results on CPU devices, with oneDNN's brgemm from PyTorch's library.
 // PyTorch's own operators round the result to bfloat16.
 #include "host_gemm_bf16.h"
 

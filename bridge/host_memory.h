@@ -1,4 +1,4 @@
-// Run PyTorch's CPU kernels on the tensors of a host device.
+// Run PyTorch's CPU kernels on the tensors of a CPU device.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -77,7 +77,7 @@ xpu_status keep_failure();
 // After a failed call: rethrows the exception that this thread stored, if any.
 void rethrow_failure();
 
-// Runs `compute`, which takes and returns CPU tensors, on tensors of a host device; `settings` are its
+// Runs `compute`, which takes and returns CPU tensors, on tensors of a CPU device; `settings` are its
 // other arguments.
 // In a capture it runs once on arbitrary data, to get the shapes of the results, and then in each replay.
 // It must write only its results, and their shapes must not depend on the data. The capture itself writes

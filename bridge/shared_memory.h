@@ -1,4 +1,4 @@
-// Storages of host devices in memory shared between processes: the memory of a CPU storage that PyTorch
+// Storages of CPU devices in memory shared between processes: the memory of a CPU storage that PyTorch
 // creates for them. PyTorch thus controls owner, name and lifetime of the memory.
 #pragma once
 

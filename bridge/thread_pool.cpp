@@ -1,4 +1,4 @@
-// Runs kernels of host devices on the threads of PyTorch's own CPU operators.
+// Runs kernels of CPU devices on the threads of PyTorch's own CPU operators.
 #include "thread_pool.h"
 
 #include <ATen/Parallel.h>

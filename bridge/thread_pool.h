@@ -2,7 +2,7 @@
 
 namespace openxpu {
 
-// Gives libxpu PyTorch's OpenMP threads for host devices.
+// Gives libxpu PyTorch's OpenMP threads for CPU devices.
 void register_host_thread_pool();
 
 } // namespace openxpu

@@ -1,6 +1,6 @@
 // The process group backend "xccl": collectives of xpu tensors.
 //
-// The transport is another backend for CPU tensors (Gloo, MPI). On host devices it works on the tensors' own
+// The transport is another backend for CPU tensors (Gloo, MPI). On CPU devices it works on the tensors' own
 // memory. For other devices tensors are copied to pinned memory and back, on a separate stream. The process
 // group owns the backend, which owns the transport. Any thread may call, but all ranks must issue collectives
 // in the same order. Failures throw c10::DistBackendError; after a failure of the transport the group refuses

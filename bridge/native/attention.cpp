@@ -1,4 +1,4 @@
-// Scaled dot-product attention. On host devices PyTorch's CPU flash kernel on the same memory; elsewhere,
+// Scaled dot-product attention. On CPU devices PyTorch's CPU flash kernel on the same memory; elsewhere,
 // and with dropout, xpu_attention_forward and xpu_attention_backward.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>

@@ -1,4 +1,4 @@
-// Cholesky factorization, and solving and inverting with it. On host devices PyTorch's LAPACK on the same
+// Cholesky factorization, and solving and inverting with it. On CPU devices PyTorch's LAPACK on the same
 // memory.
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_cholesky_solve_helper.h>

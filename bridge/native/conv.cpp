@@ -1,6 +1,6 @@
 // Convolutions, and PyTorch's fused ones (mkldnn::_convolution_…).
 //
-// On host devices PyTorch's CPU convolutions (oneDNN) work on the same memory and choose the result's
+// On CPU devices PyTorch's CPU convolutions (oneDNN) work on the same memory and choose the result's
 // layout. Other devices use the same rule: channels last if input or weight is.
 #include <ATen/Context.h>
 #include <ATen/TensorUtils.h>

@@ -1,4 +1,4 @@
-// Fourier transforms. On host devices PyTorch's CPU kernels on the same memory.
+// Fourier transforms. On CPU devices PyTorch's CPU kernels on the same memory.
 #include "xpu/ops/fft.h"
 
 #include <ATen/native/SpectralOpsUtils.h>
@@ -21,7 +21,7 @@ using Dims = std::vector<int64_t>;
 using at::IntArrayRef;
 using at::Tensor;
 
-// True if PyTorch's CPU kernel is used: on host devices, or for fp64 on devices without it.
+// True if PyTorch's CPU kernel is used: on CPU devices, or for fp64 on devices without it.
 bool transforms_on_host(const Tensor &self) {
     const auto device = self.device().index();
     return works_as_cpu(device) ||

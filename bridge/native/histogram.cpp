@@ -1,4 +1,4 @@
-// bincount, histc, histogram and histogramdd: PyTorch's CPU kernels on host devices (on the same memory),
+// bincount, histc, histogram and histogramdd: PyTorch's CPU kernels on CPU devices (on the same memory),
 // libxpu's kernels on all others, on the current stream. Error texts are PyTorch's.
 #include "xpu/ops/histogram.h"
 

@@ -1,4 +1,4 @@
-// Decompositions and solvers that run as PyTorch's CPU kernels everywhere; on host devices LAPACK on the
+// Decompositions and solvers that run as PyTorch's CPU kernels everywhere; on CPU devices LAPACK on the
 // same memory. LU is in lu.cpp, Cholesky in cholesky.cpp.
 #include <torch/library.h>
 

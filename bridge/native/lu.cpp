@@ -1,4 +1,4 @@
-// LU factorization, solving and determinants with it, and triangular systems. On host devices PyTorch's
+// LU factorization, solving and determinants with it, and triangular systems. On CPU devices PyTorch's
 // LAPACK on the same memory.
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_linalg_check_errors.h>

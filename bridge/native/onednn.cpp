@@ -2,7 +2,7 @@
 // convolutions with 8-bit activations and weights, and post-ops.
 //
 // - Linear layers and 1 x 1 convolutions: one product each.
-// - Other convolutions: one launch, with int8 matrix instructions if the device has them. On host devices
+// - Other convolutions: one launch, with int8 matrix instructions if the device has them. On CPU devices
 //   PyTorch's
 // own, if the CPU has int8 instructions.
 // - Anything else: computed in float32.
@@ -614,7 +614,7 @@ Tensor convolve(const Convolution &c) {
                            c.padding.vec(), c.dilation.vec(), false, std::vector<int64_t>(dims, 0), c.groups);
 }
 
-// --- convolutions by PyTorch's own kernel, on host devices ---
+// --- convolutions by PyTorch's own kernel, on CPU devices ---
 
 Tensor call_cpu(const char *name, const char *overload, torch::jit::Stack stack) {
     c10::Dispatcher::singleton().findSchemaOrThrow(name, overload).callBoxed(stack);

@@ -1,5 +1,5 @@
 // Interpolation (upsample_*), and reflection and replication padding: libxpu's kernels on the current stream,
-// or on host devices PyTorch's CPU kernels where those are faster. Shapes are checked by PyTorch's meta
+// or on CPU devices PyTorch's CPU kernels where those are faster. Shapes are checked by PyTorch's meta
 // functions.
 #include "xpu/ops/resample.h"
 
@@ -122,7 +122,7 @@ void interpolate_backward(xpu_resample_kind kind, const Tensor &grad_output, con
     deliver(dx, grad_input);
 }
 
-// Use PyTorch's CPU kernels for antialiased filters on this host device? Measured, they take half the time
+// Use PyTorch's CPU kernels for antialiased filters on this CPU device? Measured, they take half the time
 // for downsampling and gradients, and a fifth for uint8. They are slower for bilinear upsampling and do not
 // support fp16 and bf16. For outputs one column wide, PyTorch 2.13 computes wrong results.
 bool filters_on_host(xpu_resample_kind kind, const Tensor &from, const Tensor &to, bool backward) {

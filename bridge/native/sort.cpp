@@ -1,4 +1,4 @@
-// sort, topk, kthvalue, median, mode, unique and searchsorted. On host devices PyTorch's CPU kernels on the
+// sort, topk, kthvalue, median, mode, unique and searchsorted. On CPU devices PyTorch's CPU kernels on the
 // same memory; elsewhere libxpu's.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>

@@ -41,7 +41,7 @@ XPU_API xpu_status xpu_kernel_get_info(xpu_kernel *kernel, xpu_kernel_info *info
 
 /* An ND-range of 1 to 3 dimensions: `groups` work-groups of `local` work-items in each.
  *
- * work: estimated simple operations of the whole launch (elements times their cost). Host devices run large
+ * work: estimated simple operations of the whole launch (elements times their cost). CPU devices run large
  *     launches on several threads. 0 means unknown, and counts as large. */
 typedef struct xpu_range {
     int dims;

@@ -1,7 +1,7 @@
 /* xpu/stream.h: streams (in-order queues of work) and events (points in them).
  *
  * Work of one stream runs in order. Streams of one device run independently unless events order them.
- * Host devices with `has_local_exec`: work is done when the submitting call returns.
+ * CPU devices with `has_local_exec`: work is done when the submitting call returns.
  * Lifetime: streams live as long as the process; the pool hands them out again. */
 #ifndef XPU_STREAM_H
 #define XPU_STREAM_H

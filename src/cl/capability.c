@@ -160,7 +160,7 @@ xpu_status cl_read_capabilities(cl_device *device) {
     p->type = type & CL_DEVICE_TYPE_GPU   ? XPU_DEVICE_GPU
               : type & CL_DEVICE_TYPE_CPU ? XPU_DEVICE_CPU
                                           : XPU_DEVICE_ACCELERATOR;
-    /* "buffer": plain buffers for all devices. A host device then is none: it has queues and memory of its
+    /* "buffer": plain buffers for all devices. A CPU then works like a GPU: it has queues and memory of its
      * own and the kernels that GPUs have. For tests. */
     const char *kind = getenv("OPENXPU_MEMORY");
     const bool buffers = kind && !strcmp(kind, "buffer");

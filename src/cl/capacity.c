@@ -49,7 +49,7 @@ xpu_status capacity_of_host(const os_memory *memory, const char *setting, uint64
 
 uint64_t capacity_left(const os_memory *memory) { return least(memory->available, memory->limit_left); }
 
-/* All host devices share the host's memory, in equal parts. */
+/* All CPU devices share the host's memory, in equal parts. */
 xpu_status cl_divide_host_memory(void) {
     os_memory memory;
     int hosts = 0;

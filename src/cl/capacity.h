@@ -7,7 +7,7 @@
 #include "cl/cl.h"
 #include "core/os.h"
 
-/* The capacity of all host devices together: a share of the machine's memory, or of the control group's limit
+/* The capacity of all CPU devices together: a share of the machine's memory, or of the control group's limit
  * if that is smaller. The rest is left for the program's own data and for other programs. `setting` is
  * OPENXPU_HOST_MEMORY: a share ("0.5", "50%") or a size ("12GiB"), which is clamped to what exists; NULL or
  * empty means 75 %. XPU_ERROR_INVALID_ARGUMENT for any other text. */

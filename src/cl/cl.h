@@ -51,7 +51,7 @@ static inline xpu_status cl_check(cl_int error, const char *call, const cl_devic
 }
 #define CL_TRY(device, call) XPU_TRY(cl_check((call), #call, (device)))
 
-/* Sets properties.total_memory of the host devices to their shares of the host's memory. */
+/* Sets properties.total_memory of the CPU devices to their shares of the host's memory. */
 xpu_status cl_divide_host_memory(void);
 /* Bytes of the device's memory that are free for any program, according to the operating system; UINT64_MAX
  * if it does not say. `swapping` adds free swap space, beyond which the system kills processes. */

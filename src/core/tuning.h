@@ -30,7 +30,7 @@ typedef struct tuning_line {
 
 extern _Atomic int64_t tuning_values[TUNING_CLASSES][TUNE_COUNT];
 
-/* TUNED(host, PARALLEL_FROM): the value for host devices (host != 0) or for all others. */
+/* TUNED(host, PARALLEL_FROM): the value for CPU devices (host != 0) or for all others. */
 #define TUNED(host, name)                                                                                    \
     atomic_load_explicit(&tuning_values[(host) ? TUNING_HOST : TUNING_GPU][TUNE_##name], memory_order_relaxed)
 

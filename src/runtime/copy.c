@@ -1,4 +1,4 @@
-/* xpu_memcpy and xpu_memset. Host devices copy and fill on the calling thread and its thread pool; other
+/* xpu_memcpy and xpu_memset. CPU devices copy and fill on the calling thread and its thread pool; other
  * devices enqueue commands (USM, SVM) or use copy_buffer.c. Any thread may call. A non-blocking copy may
  * return before the device has accessed the memory, which the caller must keep alive until then. */
 #include "runtime/work.h"
@@ -6,7 +6,7 @@
 /* Below this size one thread copies as fast as several. */
 #define MIN_SHARED_BYTES ((size_t)1 << 18)
 
-/* --- host devices: memory operations, divided among the thread pool --- */
+/* --- CPU devices: memory operations, divided among the thread pool --- */
 
 typedef struct bytes_job {
     char *to;

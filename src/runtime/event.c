@@ -1,4 +1,4 @@
-/* Events: an OpenCL marker in a queue. On host devices, where work completes during the submitting call, an
+/* Events: an OpenCL marker in a queue. On CPU devices, where work completes during the submitting call, an
  * event only stores a time. In a capture an event stores its position (graph_mark) instead.
  *
  * The creator owns an event and destroys it. Threads must not use one event at the same time, except in
@@ -8,8 +8,8 @@
 struct xpu_event {
     int device;
     bool timing, recorded;
-    cl_event marker; /* NULL on host devices */
-    uint64_t time;   /* host devices: time of recording, in nanoseconds */
+    cl_event marker; /* NULL on CPU devices */
+    uint64_t time;   /* CPU devices: time of recording, in nanoseconds */
     /* The stream whose queue may not have been flushed since the marker. A flush is needed only before
      * another queue or the host waits; recording is far more frequent, so it does not flush. */
     _Atomic(xpu_stream *) unflushed;
@@ -112,7 +112,7 @@ xpu_status xpu_stream_wait(xpu_stream *stream, xpu_event *event) {
     if (event->mark.capture) return graph_join(stream, &event->mark);
     if (event->recorded)
         XPU_TRY(xpu_stream_refuse_capture(stream, "waiting for work that is not part of the capture"));
-    if (!event->marker || stream->host) /* never recorded, or on a host device: already complete */
+    if (!event->marker || stream->host) /* never recorded, or on a CPU device: already complete */
         return XPU_SUCCESS;
     if (event->device != stream->device) return event_finish(event); /* contexts don't share events */
     const cl_device *device = &cl_devices[stream->device];

@@ -1,4 +1,4 @@
-/* Fault reports of kernels (bounds checks, assertions). Each device has one report buffer. On host devices,
+/* Fault reports of kernels (bounds checks, assertions). Each device has one report buffer. On CPU devices,
  * where the kernel has finished when the launch returns, each thread has its own, and the fault is raised at
  * the launch. Elsewhere, in captures, and with OPENXPU_DEFERRED_ERRORS=1, it is raised as a deferred error at
  * the next synchronization (fault_check). Any thread may call. Errors: XPU_ERROR_INDEX, XPU_ERROR_ASSERTION.
@@ -18,7 +18,7 @@ static os_mutex fault_lock = OS_MUTEX_INIT; /* guards creating a report buffer a
 static _Thread_local xpu_fault of_thread;
 
 static bool is_late(const xpu_stream *stream) {
-    static atomic_int asked; /* 0 not read yet, 1 host devices raise at the launch, 2 deferred as well */
+    static atomic_int asked; /* 0 not read yet, 1 CPU devices raise at the launch, 2 deferred as well */
     if (!stream->host || stream_capture(stream)) return true;
     int answer = atomic_load_explicit(&asked, memory_order_relaxed);
     if (!answer) {

@@ -1,4 +1,4 @@
-/* Kernel launches. Most devices get the launch through the stream's queue. A host device with has_local_exec
+/* Kernel launches. Most devices get the launch through the stream's queue. A CPU device with has_local_exec
  * runs a small launch on the calling thread; a large launch is divided among the host thread pool, where each
  * thread enqueues its part of the work-groups, by global offset, to a queue that runs on that thread.
  *
@@ -76,7 +76,7 @@ static xpu_status run_here(const work *w, int slot, const size_t *first, const s
     return enqueue(device, queue, kernel, instance, w->seen.range, first, groups, NULL);
 }
 
-/* Submits to the stream's queue; on a host device without local execution, waits for it too. */
+/* Submits to the stream's queue; on a CPU device without local execution, waits for it too. */
 static xpu_status submit_instance(const work *w, cl_kernel instance) {
     const xpu_stream *stream = w->seen.stream;
     const xpu_kernel *kernel = w->seen.kernel;

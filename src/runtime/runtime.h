@@ -27,10 +27,10 @@ struct xpu_stream {
     cl_command_queue queue;       /* use it only between stream_enter and stream_leave */
     os_rwlock gate;               /* guards `queue` on devices that are not the host's; replacing it writes */
     atomic_bool keeps_times;      /* profiling is enabled on the queue, or cannot be */
-    bool host;                    /* on a host device: work is done when the submitting call returns */
+    bool host;                    /* on a CPU device: work is done when the submitting call returns */
     bool external;                /* the caller's queue; the caller may enqueue commands of its own */
     _Atomic(uint32_t *) counters; /* xpu_workspace_counters; NULL before the first use */
-    atomic_ullong submitted;      /* commands enqueued so far; not counted on host devices */
+    atomic_ullong submitted;      /* commands enqueued so far; not counted on CPU devices */
     _Atomic(struct xpu_graph *) capture; /* the capture that the stream is part of, or NULL */
     atomic_bool watched; /* a kernel that may report a fault (fault.h) ran since the last synchronization */
     atomic_ullong finished; /* of `submitted`, how many are known to be complete */
@@ -66,7 +66,7 @@ static inline void stream_note_work(xpu_stream *stream) {
 xpu_status stream_copy(xpu_stream *stream, void *to, const void *from, size_t size, bool blocking,
                        bool *waited);
 
-/* The queue on which a host device with has_local_exec runs kernels on the calling thread. The slot owns it.
+/* The queue on which a CPU device with has_local_exec runs kernels on the calling thread. The slot owns it.
  */
 xpu_status slot_queue(int slot, int device, cl_command_queue *queue);
 

@@ -90,7 +90,7 @@ static xpu_status get(int index, int position, xpu_stream **stream) {
             there->priority = priority;
             there->id = position;
             there->host = device->host;
-            atomic_init(&there->keeps_times, device->host); /* host devices never need profiling */
+            atomic_init(&there->keeps_times, device->host); /* CPU devices never need profiling */
             os_rwlock_init(&there->gate);
             os_mutex_init(&there->query_lock);
             atomic_store_explicit(&pool[index][position], there, memory_order_release);

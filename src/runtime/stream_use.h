@@ -22,7 +22,7 @@ typedef struct stream_use {
 typedef struct stream_queue {
     struct stream_queue *next;
     xpu_stream *stream;
-    bool synchronous; /* on a host device: work is done when submitted, so no events are needed */
+    bool synchronous; /* on a CPU device: work is done when submitted, so no events are needed */
     stream_use *first, **last;
     stream_use *spare; /* free structures, each with an event of this device to reuse, or none */
 } stream_queue;

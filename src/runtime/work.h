@@ -49,7 +49,7 @@ typedef struct command {
 xpu_status command_begin(const work *w, command *c);
 xpu_status command_end(const work *w, command *c, xpu_status status, uint64_t bytes);
 
-/* Implemented in copy_buffer.c: copies on devices with XPU_MEMORY_BUFFER, fills on all but host devices. */
+/* Implemented in copy_buffer.c: copies on devices with XPU_MEMORY_BUFFER, fills on all but CPU devices. */
 xpu_status buffer_copy(work *w);
 xpu_status fill_by_kernel(work *w);
 

@@ -115,7 +115,7 @@ static void free_is_at_most_what_all_leave(void **state) {
     OK(xpu_free(a));
 }
 
-/* A host device gives nothing for which the system would kill somebody; small segments aren't asked about. */
+/* A CPU device gives nothing for which the system would kill somebody; small segments aren't asked about. */
 static void host_devices_ask_the_system(void **state) {
     void *a, *b;
     fakes[0].properties.type = XPU_DEVICE_CPU;

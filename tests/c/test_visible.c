@@ -1,5 +1,5 @@
 /* Which devices ZE_AFFINITY_MASK, ONEAPI_DEVICE_SELECTOR and OPENXPU_DEVICE select, and how much memory a
- * host device has, from fake lists of devices and memory. */
+ * CPU device has, from fake lists of devices and memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -254,7 +254,7 @@ static void memory_that_is_left(void **state) {
     for (int i = 0; i < 4; i++) assert_true(capacity_left(&cases[i]) == left[i]);
 }
 
-/* Host devices share the host's memory; others have their own. */
+/* CPU devices share the host's memory; others have their own. */
 static void hosts_divide(void **state) {
     os_memory machine;
     assert_true(os_memory_read("", &machine));

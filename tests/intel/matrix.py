@@ -431,7 +431,7 @@ def few_rows() -> Iterator[Kernel]:
                 yield Kernel(request, label, {}, False, units=False, products=WITHOUT_UNITS)
 
 
-# An option that every driver rejects: the host device writes the source, then the build fails.
+# An option that every driver rejects: the CPU device writes the source, then the build fails.
 REFUSED = "-refused"
 
 

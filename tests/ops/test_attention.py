@@ -210,7 +210,7 @@ def test_gradient_of_a_bias(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 
 
 def test_processors_take_math_for_the_gradient_of_a_bias() -> None:
-    """PyTorch's CPU kernels are used on host devices, unless others are requested."""
+    """PyTorch's CPU kernels are used on CPU devices, unless others are requested."""
     q = torch.randn(1, 2, 10, 16, device="xpu")
     bias = torch.zeros(10, 10, device="xpu", requires_grad=True)
     on_host = (

@@ -143,7 +143,7 @@ def test_windows_of_matrices(stride: tuple[int, int], rows: int, dtype: torch.dt
 @pytest.mark.parametrize("left", ["rows", "columns", "apart"])
 @pytest.mark.parametrize("right", ["rows", "columns"])
 def test_large_products(left: str, right: str, dtype: torch.dtype) -> None:
-    """Sizes at which a host device may use another library than for small ones."""
+    """Sizes at which a CPU device may use another library than for small ones."""
     m, n, k = 200, 300, 170
     a = make(m, k, dtype=dtype, layout=left)
     b = make(k, n, dtype=dtype, layout=right)

@@ -1,4 +1,4 @@
-"""The portable kernels of products, convolutions and attention, which host devices don't use by default.
+"""The portable kernels of products, convolutions and attention, which CPU devices don't use by default.
 
 One case of each kind of kernel; devices without a host provider run the whole suites with them.
 """

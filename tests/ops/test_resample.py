@@ -12,7 +12,7 @@ from comparing import assert_close, assert_close_with_gradients
 # The positions between two points are float32 for all dtypes but float64.
 TIMES = {torch.float16: 0.5, torch.bfloat16: 1, torch.float32: 1, torch.float64: 1}
 GRADIENT_TIMES = {dtype: 4 * times for dtype, times in TIMES.items()}
-# Whether libxpu's own kernels run; on host devices PyTorch's faster ones may run instead.
+# Whether libxpu's own kernels run; on CPU devices PyTorch's faster ones may run instead.
 NATIVE = os.environ.get("OPENXPU_HOST_PROVIDER") == "0"
 SHAPES = {1: (2, 3, 13), 2: (2, 3, 11, 14), 3: (1, 2, 5, 6, 7)}
 

@@ -67,7 +67,7 @@ def test_memory(calls):
     assert calls == [("memory_allocation", address), ("memory_deallocation", address)]
     calls.clear()
     y = torch.randn(30, 30, device="xpu")
-    z = y @ y  # which host devices leave to PyTorch's CPU kernels
+    z = y @ y  # which CPU devices leave to PyTorch's CPU kernels
     assert ("memory_allocation", z.data_ptr()) in calls
     del y, z
     assert len(calls) % 2 == 0

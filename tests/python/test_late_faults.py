@@ -1,4 +1,4 @@
-"""Indices out of range with deferred error reports, as on asynchronous devices; host devices can do the same."""
+"""Indices out of range with deferred error reports, as on asynchronous devices; CPU devices can do the same."""
 
 import pytest
 from processes import run_python

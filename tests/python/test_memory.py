@@ -466,7 +466,7 @@ def allocator_library(tmp_path_factory):
     return library
 
 
-@pytest.mark.skipif(not HOST, reason="kernels of a host device alone reach what malloc gives")
+@pytest.mark.skipif(not HOST, reason="kernels of a CPU device alone reach what malloc gives")
 def test_a_pool_with_an_allocator_of_ones_own(allocator_library):
     library = ctypes.CDLL(allocator_library)
     counts = {name: ctypes.c_int.in_dll(library, name) for name in ("taken", "given", "wrong")}
@@ -488,7 +488,7 @@ def test_a_pool_with_an_allocator_of_ones_own(allocator_library):
         torch.xpu.memory.change_current_allocator(allocator)
 
 
-@pytest.mark.skipif(not HOST, reason="kernels of a host device alone reach what malloc gives")
+@pytest.mark.skipif(not HOST, reason="kernels of a CPU device alone reach what malloc gives")
 def test_another_allocator_for_everything(allocator_library):
     out = run_python(f"""
 import ctypes
