@@ -72,7 +72,7 @@ static void *open_intel_cpu_in(const char *place, const char *below) {
 static void *find_intel_cpu(void) {
     char folder[OS_PATH_SIZE];
     void *library = NULL;
-    const char *paths = getenv("OPENXPU_DRIVER_PATH");
+    const char *paths = os_environment("OPENXPU_DRIVER_PATH");
     while (paths && *paths && !library) {
         size_t length = strcspn(paths, OS_LIST_SEPARATOR);
         if (length && snprintf(folder, sizeof folder, "%.*s", (int)length, paths) < (int)sizeof folder)
@@ -90,7 +90,7 @@ static void *find_intel_cpu(void) {
     }
     static const char *const variables[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
     for (int i = 0; i < 2 && !library; i++) {
-        const char *prefix = getenv(variables[i]);
+        const char *prefix = os_environment(variables[i]);
         if (prefix) library = open_intel_cpu_in(prefix, IN_ENVIRONMENT);
     }
     return library;

@@ -6,7 +6,7 @@
 #include "core/memory.h"
 
 bool os_file_read(const char *path, unsigned char **data, size_t *size) {
-    FILE *file = fopen(path, "rb");
+    FILE *file = os_file_open(path, "rb");
     if (!file) return false;
     uint64_t length;
     unsigned char *bytes = NULL;
@@ -29,19 +29,19 @@ bool os_file_write(const char *path, const os_bytes *pieces, int count) {
     if (snprintf(temporary, sizeof temporary, "%s.%ld.%u" OS_TEMPORARY, path, os_process_id(),
                  atomic_fetch_add(&counter, 1)) >= (int)sizeof temporary)
         return false;
-    FILE *file = fopen(temporary, "wb");
+    FILE *file = os_file_open(temporary, "wb");
     if (!file) return false;
     bool good = true;
     for (int i = 0; i < count && good; i++)
         good = fwrite(pieces[i].data, 1, pieces[i].size, file) == pieces[i].size;
     good = !fclose(file) && good;
     good = good && os_file_rename(temporary, path);
-    if (!good) remove(temporary);
+    if (!good) os_file_delete(temporary);
     return good;
 }
 
 bool os_file_exists(const char *path) {
-    FILE *file = fopen(path, "rb");
+    FILE *file = os_file_open(path, "rb");
     if (file) fclose(file);
     return file != NULL;
 }

@@ -1,7 +1,7 @@
 /* The operating system layer; no other file in src/ depends on a system. os_posix.c, os_linux.c and
  * os_windows.c implement it, os.c the portable parts. Functions report failure by false or NULL and write no
- * error text, because only the caller knows what the failure means. Paths use the encoding of getenv. Any
- * thread may call. */
+ * error text, because only the caller knows what the failure means. Paths are UTF-8 on Windows, and bytes
+ * elsewhere. Any thread may call. */
 #ifndef CORE_OS_H
 #define CORE_OS_H
 
@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #if !defined(_WIN32)
 #include <pthread.h>
@@ -88,6 +89,12 @@ static inline double os_seconds(void) { return 1e-9 * (double)os_clock(); }
 
 /* --- processes --- */
 long os_process_id(void);
+/* getenv for values that hold paths: on Windows getenv loses characters that the system's code page lacks. */
+#if defined(_WIN32)
+const char *os_environment(const char *name);
+#else
+static inline const char *os_environment(const char *name) { return getenv(name); }
+#endif
 /* Sets an environment variable unless it is already set; child processes inherit it. */
 void os_environment_default(const char *name, const char *value);
 /* Registers a function that every forked child calls first. Does nothing on systems without fork. */
@@ -132,6 +139,8 @@ typedef struct os_bytes {
     size_t size;
 } os_bytes;
 
+/* fopen. Other processes may replace or delete the file while it is open, on Windows, too. */
+FILE *os_file_open(const char *path, const char *mode);
 /* Reads a whole file; the caller frees *data with core_free. */
 bool os_file_read(const char *path, unsigned char **data, size_t *size);
 /* Writes `count` buffers to a temporary file whose name ends in OS_TEMPORARY, then renames it. Readers
@@ -151,8 +160,9 @@ bool os_file_map(const char *path, os_map *map);
 void os_file_unmap(os_map *map);
 bool os_file_modified(const char *path, int64_t *seconds); /* since 1970 */
 bool os_file_rename(const char *from, const char *to);     /* replaces an existing file */
-bool os_folder_make(const char *path);                     /* accessible to this user only */
-void os_folders_make(const char *path);                    /* including its parents */
+bool os_file_delete(const char *path);
+bool os_folder_make(const char *path);  /* accessible to this user only */
+void os_folders_make(const char *path); /* including its parents */
 void os_folder_list(const char *path, void (*visit)(const char *name, void *user), void *user);
 /* The user's cache folder. */
 bool os_cache_folder(char path[OS_PATH_SIZE]);

@@ -82,7 +82,11 @@ bool os_file_modified(const char *path, int64_t *seconds) {
     return true;
 }
 
+FILE *os_file_open(const char *path, const char *mode) { return fopen(path, mode); }
+
 bool os_file_rename(const char *from, const char *to) { return !rename(from, to); }
+
+bool os_file_delete(const char *path) { return !unlink(path); }
 
 bool os_folder_make(const char *path) { return !mkdir(path, 0700); }
 

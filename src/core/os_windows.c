@@ -2,10 +2,12 @@
 #if defined(_WIN32)
 #include "core/os.h"
 
+#include <fcntl.h>
 #include <io.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <wchar.h>
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 /* after it */
@@ -70,19 +72,95 @@ uint64_t os_wall_time(void) {
 
 long os_process_id(void) { return (long)GetCurrentProcessId(); }
 
+/* --- text: UTF-8 in libxpu, UTF-16 in Windows --- */
+
+/* Converts a path, and makes one that is longer than MAX_PATH absolute with the prefix that lifts that limit.
+ */
+static bool path_to_wide(const char *path, wchar_t wide[OS_PATH_SIZE]) {
+    static const wchar_t prefix[] = L"\\\\?\\";
+    enum { PREFIX = 4, SHORT = MAX_PATH - 12 }; /* folders must leave room for a short name */
+    wchar_t given[OS_PATH_SIZE];
+    const int length = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, given, OS_PATH_SIZE);
+    if (length <= 0) return false;
+    if (length < SHORT || !wcsncmp(given, prefix, PREFIX) || !wcsncmp(given, L"\\\\", 2)) {
+        wmemcpy(wide, given, (size_t)length);
+        return true;
+    }
+    wmemcpy(wide, prefix, PREFIX);
+    const DWORD full = GetFullPathNameW(given, OS_PATH_SIZE - PREFIX, wide + PREFIX, NULL);
+    return full > 0 && full < OS_PATH_SIZE - PREFIX;
+}
+
+static bool to_utf8(const wchar_t *wide, char *text, size_t size) {
+    return WideCharToMultiByte(CP_UTF8, WC_ERR_INVALID_CHARS, wide, -1, text, (int)size, NULL, NULL) > 0;
+}
+
+/* Each value that was asked for, kept because callers keep the pointer. */
+typedef struct kept_text {
+    struct kept_text *next;
+    char text[];
+} kept_text;
+
+const char *os_environment(const char *name) {
+    static SRWLOCK lock = SRWLOCK_INIT;
+    static kept_text *kept;
+    wchar_t key[64];
+    if (MultiByteToWideChar(CP_UTF8, 0, name, -1, key, 64) <= 0) return NULL;
+    AcquireSRWLockExclusive(&lock);
+    const wchar_t *value = _wgetenv(key);
+    const int size = value ? WideCharToMultiByte(CP_UTF8, 0, value, -1, NULL, 0, NULL, NULL) : 0;
+    kept_text *found = NULL, *copy = size > 0 ? malloc(sizeof *copy + (size_t)size) : NULL;
+    if (copy && to_utf8(value, copy->text, (size_t)size)) {
+        for (found = kept; found && strcmp(found->text, copy->text);) found = found->next;
+        if (!found) {
+            copy->next = kept;
+            found = kept = copy;
+            copy = NULL;
+        }
+    }
+    free(copy);
+    ReleaseSRWLockExclusive(&lock);
+    return found ? found->text : NULL;
+}
+
 void os_environment_default(const char *name, const char *value) {
-    if (!getenv(name)) _putenv_s(name, value);
+    if (!os_environment(name)) _putenv_s(name, value);
 }
 
 void os_at_fork_in_child(void (*function)(void)) { (void)function; }
 
-void *os_aligned_alloc(size_t align, size_t size) { return _aligned_malloc(size, align); }
+void *os_aligned_alloc(size_t align, size_t size) {
+    return size <= PTRDIFF_MAX - align ? _aligned_malloc(size, align) : NULL;
+}
 
 void os_aligned_free(void *memory) { _aligned_free(memory); }
 
+/* CreateFileW; others may read, write, replace and delete the file at the same time, as on Linux. */
+static HANDLE open_shared(const char *path, DWORD access, DWORD disposition) {
+    wchar_t wide[OS_PATH_SIZE];
+    if (!path_to_wide(path, wide)) return INVALID_HANDLE_VALUE;
+    return CreateFileW(wide, access, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
+                       disposition, FILE_ATTRIBUTE_NORMAL, NULL);
+}
+
+FILE *os_file_open(const char *path, const char *mode) {
+    const bool reads = mode[0] == 'r', updates = strchr(mode, '+') != NULL;
+    const HANDLE file =
+        open_shared(path, (reads || updates ? GENERIC_READ : 0) | (!reads || updates ? GENERIC_WRITE : 0),
+                    reads ? OPEN_EXISTING : CREATE_ALWAYS);
+    if (file == INVALID_HANDLE_VALUE) return NULL;
+    const int number = _open_osfhandle((intptr_t)file, reads && !updates ? _O_RDONLY : 0);
+    if (number < 0) {
+        CloseHandle(file);
+        return NULL;
+    }
+    FILE *stream = _fdopen(number, mode);
+    if (!stream) _close(number);
+    return stream;
+}
+
 bool os_file_append(const char *path, const void *data, size_t size) {
-    HANDLE file = CreateFileA(path, FILE_APPEND_DATA, FILE_SHARE_READ | FILE_SHARE_WRITE, NULL, OPEN_ALWAYS,
-                              FILE_ATTRIBUTE_NORMAL, NULL);
+    HANDLE file = open_shared(path, FILE_APPEND_DATA, OPEN_ALWAYS);
     if (file == INVALID_HANDLE_VALUE) return false;
     DWORD written = 0;
     bool good = size <= UINT32_MAX && WriteFile(file, data, (DWORD)size, &written, NULL) && written == size;
@@ -98,12 +176,11 @@ bool os_file_size(FILE *file, uint64_t *size) {
 
 bool os_file_map(const char *path, os_map *map) {
     LARGE_INTEGER size;
-    HANDLE file =
-        CreateFileA(path, GENERIC_READ, FILE_SHARE_READ, NULL, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, NULL);
+    HANDLE file = open_shared(path, GENERIC_READ, OPEN_EXISTING);
     if (file == INVALID_HANDLE_VALUE) return false;
     HANDLE mapping = NULL;
     if (GetFileSizeEx(file, &size) && size.QuadPart > 0)
-        mapping = CreateFileMappingA(file, NULL, PAGE_READONLY, 0, 0, NULL);
+        mapping = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
     CloseHandle(file);
     if (!mapping) return false;
     void *data = MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, 0); /* keeps the mapping */
@@ -120,39 +197,74 @@ void os_file_unmap(os_map *map) {
 
 bool os_file_modified(const char *path, int64_t *seconds) {
     WIN32_FILE_ATTRIBUTE_DATA data;
-    if (!GetFileAttributesExA(path, GetFileExInfoStandard, &data)) return false;
+    wchar_t wide[OS_PATH_SIZE];
+    if (!path_to_wide(path, wide) || !GetFileAttributesExW(wide, GetFileExInfoStandard, &data)) return false;
     *seconds = (int64_t)(since_1970(data.ftLastWriteTime) / 10000000u);
     return true;
 }
 
-bool os_file_rename(const char *from, const char *to) {
-    return MoveFileExA(from, to, MOVEFILE_REPLACE_EXISTING);
+/* Replaces a file that others have open, where the file system can (NTFS since Windows 10 1809). */
+static bool replace_open_file(const wchar_t *from, const wchar_t *to) {
+    enum { REPLACE_IF_EXISTS = 1, POSIX_SEMANTICS = 2, RENAME_INFO_EX = 22 };
+    const size_t bytes = wcslen(to) * sizeof *to;
+    struct {
+        DWORD flags;
+        HANDLE root;
+        DWORD length;
+        wchar_t name[OS_PATH_SIZE];
+    } info = {.flags = REPLACE_IF_EXISTS | POSIX_SEMANTICS, .length = (DWORD)bytes};
+    memcpy(info.name, to, bytes);
+    const HANDLE file = CreateFileW(from, DELETE, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE,
+                                    NULL, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, NULL);
+    if (file == INVALID_HANDLE_VALUE) return false;
+    const bool good = SetFileInformationByHandle(file, (FILE_INFO_BY_HANDLE_CLASS)RENAME_INFO_EX, &info,
+                                                 (DWORD)sizeof info);
+    return CloseHandle(file) && good;
 }
 
-bool os_folder_make(const char *path) { return CreateDirectoryA(path, NULL); }
+bool os_file_rename(const char *from, const char *to) {
+    wchar_t source[OS_PATH_SIZE], target[OS_PATH_SIZE], full[OS_PATH_SIZE];
+    if (!path_to_wide(from, source) || !path_to_wide(to, target)) return false;
+    if (MoveFileExW(source, target, MOVEFILE_REPLACE_EXISTING)) return true;
+    const DWORD length = GetFullPathNameW(target, OS_PATH_SIZE, full, NULL);
+    return length > 0 && length < OS_PATH_SIZE && replace_open_file(source, full);
+}
+
+bool os_file_delete(const char *path) {
+    wchar_t wide[OS_PATH_SIZE];
+    return path_to_wide(path, wide) && DeleteFileW(wide);
+}
+
+bool os_folder_make(const char *path) {
+    wchar_t wide[OS_PATH_SIZE];
+    return path_to_wide(path, wide) && CreateDirectoryW(wide, NULL);
+}
 
 void os_folder_list(const char *path, void (*visit)(const char *name, void *user), void *user) {
-    char pattern[OS_PATH_SIZE];
-    WIN32_FIND_DATAA entry;
+    char pattern[OS_PATH_SIZE], name[4 * MAX_PATH];
+    wchar_t wide[OS_PATH_SIZE];
+    WIN32_FIND_DATAW entry;
     if (snprintf(pattern, sizeof pattern, "%s\\*", path) >= (int)sizeof pattern) return;
-    HANDLE search = FindFirstFileA(pattern, &entry);
+    if (!path_to_wide(pattern, wide)) return;
+    HANDLE search = FindFirstFileW(wide, &entry);
     if (search == INVALID_HANDLE_VALUE) return;
-    do visit(entry.cFileName, user);
-    while (FindNextFileA(search, &entry));
+    do
+        if (to_utf8(entry.cFileName, name, sizeof name)) visit(name, user);
+    while (FindNextFileW(search, &entry));
     FindClose(search);
 }
 
 bool os_cache_folder(char path[OS_PATH_SIZE]) {
-    const char *local = getenv("LOCALAPPDATA");
+    const char *local = os_environment("LOCALAPPDATA");
     return local && *local && snprintf(path, OS_PATH_SIZE, "%s", local) < OS_PATH_SIZE;
 }
 
 /* Given by its full path, a library finds its dependencies in its own folder; the path needs backslashes. */
 void *os_library_open(const char *path) {
-    char name[OS_PATH_SIZE];
-    if (snprintf(name, sizeof name, "%s", path) >= (int)sizeof name) return NULL;
-    for (char *c = name; (c = strchr(c, '/'));) *c = '\\';
-    return LoadLibraryExA(name, NULL, strchr(name, '\\') ? LOAD_WITH_ALTERED_SEARCH_PATH : 0);
+    wchar_t name[OS_PATH_SIZE];
+    if (!path_to_wide(path, name)) return NULL;
+    for (wchar_t *c = name; (c = wcschr(c, L'/'));) *c = L'\\';
+    return LoadLibraryExW(name, NULL, wcschr(name, L'\\') ? LOAD_WITH_ALTERED_SEARCH_PATH : 0);
 }
 
 void *os_library_symbol(void *library, const char *name) {
@@ -192,12 +304,13 @@ void os_heap_trim(void) {}
 
 bool os_library_of(const void *address, char path[OS_PATH_SIZE]) {
     HMODULE module;
-    if (!GetModuleHandleExA(GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS |
+    wchar_t wide[OS_PATH_SIZE];
+    if (!GetModuleHandleExW(GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS |
                                 GET_MODULE_HANDLE_EX_FLAG_UNCHANGED_REFCOUNT,
                             address, &module))
         return false;
-    DWORD length = GetModuleFileNameA(module, path, OS_PATH_SIZE);
-    return length && length < OS_PATH_SIZE;
+    DWORD length = GetModuleFileNameW(module, wide, OS_PATH_SIZE);
+    return length && length < OS_PATH_SIZE && to_utf8(wide, path, OS_PATH_SIZE);
 }
 
 #else

@@ -19,7 +19,7 @@ static char folder[OS_PATH_SIZE];
 static os_once once = OS_ONCE_INIT;
 
 static void find_folder(void) {
-    const char *off = getenv("OPENXPU_CACHE"), *own = getenv("OPENXPU_CACHE_DIR");
+    const char *off = getenv("OPENXPU_CACHE"), *own = os_environment("OPENXPU_CACHE_DIR");
     char cache[OS_PATH_SIZE];
     int length = 0;
     if (off && !strcmp(off, "0")) return;
@@ -75,7 +75,7 @@ static void remove_leftover(const char *name, void *user) {
     int64_t modified;
     if (length < END || strcmp(name + length - END, OS_TEMPORARY)) return;
     if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return;
-    if (os_file_modified(path, &modified) && modified < (int64_t)time(NULL) - A_DAY) remove(path);
+    if (os_file_modified(path, &modified) && modified < (int64_t)time(NULL) - A_DAY) os_file_delete(path);
 }
 
 void cache_store(const char *key, const unsigned char *data, size_t size) {

@@ -88,12 +88,13 @@ static void keep_binary(const cl_device *device, cl_program *program, const char
 /* With OPENXPU_DUMP_KERNELS=folder, writes the source to folder/KEY.cl. Its first line is a comment with
  * label and build options, as an offline compiler needs them. A missing folder is created. */
 static xpu_status dump_source(const char *source, const char *options, const char *label, const char *key) {
-    const char *folder = getenv("OPENXPU_DUMP_KERNELS");
+    const char *folder = os_environment("OPENXPU_DUMP_KERNELS");
     char path[OS_PATH_SIZE];
     FILE *file = NULL;
     if (!folder || !*folder) return XPU_SUCCESS;
     os_folders_make(folder);
-    if (snprintf(path, sizeof path, "%s/%s.cl", folder, key) < (int)sizeof path) file = fopen(path, "w");
+    if (snprintf(path, sizeof path, "%s/%s.cl", folder, key) < (int)sizeof path)
+        file = os_file_open(path, "w");
     bool written = file && fprintf(file, "// %s | %s\n%s", label, options, source) >= 0;
     if (file) written = !fclose(file) && written;
     return written

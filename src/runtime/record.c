@@ -20,7 +20,7 @@ xpu_status xpu_request_kind(int device, const char **kind) {
 }
 
 void xpu_request_record(int device, const char *request) {
-    const char *path = getenv("OPENXPU_RECORD_KERNELS"), *kind;
+    const char *path = os_environment("OPENXPU_RECORD_KERNELS"), *kind;
     if (!path || !*path || xpu_request_kind(device, &kind) != XPU_SUCCESS) return;
     text_buffer line = {0};
     text_addf(&line, "%ld\t%s\t%s\n", os_process_id(), kind, request);
