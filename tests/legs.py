@@ -31,9 +31,8 @@ SKIPPED = 77
 BUDGET = 2 * 20 * 60  # seconds of processor time
 LIMIT = 3 * 3600  # seconds, after which a leg hangs
 
-ONE_PROCESS = "OMP_WAIT_POLICY=passive .venv/bin/python -m pytest -q --timeout 600"
 # three processes keep two cores busy while one of them waits for ranks, compilers or files
-PYTEST = f"{ONE_PROCESS} -n 3 --dist worksteal"
+PYTEST = "OMP_WAIT_POLICY=passive .venv/bin/python -m pytest -q -n 3 --dist worksteal --timeout 600"
 # How `make test` runs most tests: with pairs of parameters (tests/sampling.py), and without the optimizer of the
 # driver's compiler, which takes most of the time. "optimized" and "c" test what it optimizes, `make test-all` all.
 QUICK = "OPENXPU_TEST_PAIRS=1 OPENXPU_BUILD_OPTIONS=-cl-opt-disable"
@@ -51,8 +50,8 @@ TEST = {
     "optimized": f"OPENXPU_TEST_PAIRS=1 {PYTEST} tests/check tests/intel_cpu",
     "ops": f"{QUICK} OPENXPU_POISON=ff {PYTEST} tests/ops",
     "python": f"{QUICK} {PYTEST} tests/python --ignore tests/python/test_sharing.py",
-    # in a process without graphs of other tests, whose memory can't be shared
-    "sharing": f"{QUICK} {ONE_PROCESS} tests/python/test_sharing.py",
+    # in processes without graphs of other tests, whose memory can't be shared
+    "sharing": f"{QUICK} {PYTEST} tests/python/test_sharing.py",
     "tile": f"{QUICK} {PYTEST} tests --ignore tests/ops --ignore tests/python"
     " --ignore tests/check --ignore tests/intel_cpu --ignore tests/sim",
 }

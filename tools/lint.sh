@@ -23,13 +23,13 @@ if [ "${1:-}" = --fix ]; then
     exit
 fi
 status=0
-[ ${#c_files[@]} = 0 ] || "$bin/clang-format" --dry-run --Werror "${c_files[@]}" || status=1
 if [ ${#python[@]} -gt 0 ]; then
-    "$bin/ruff" check -q "${python[@]}" || status=1
-    "$bin/ruff" format -q --check "${python[@]}" || status=1
     "$bin/mypy" & # takes longest
     types=$!
+    "$bin/ruff" check -q "${python[@]}" || status=1
+    "$bin/ruff" format -q --check "${python[@]}" || status=1
 fi
+[ ${#c_files[@]} = 0 ] || "$bin/clang-format" --dry-run --Werror "${c_files[@]}" || status=1
 [ ${#texts[@]} = 0 ] || "$bin/codespell" "${texts[@]}" || status=1
 "$bin/python" tools/check_layers.py || status=1
 "$bin/python" tools/check_circles.py || status=1

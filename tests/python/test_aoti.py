@@ -83,10 +83,7 @@ def largest_difference(a: list[Tensor], b: list[Tensor]) -> float:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in ("encoder", "images") else pytest.mark.extended)
-        for name in CASES
-    ],
+    [pytest.param(name, marks=() if name == "encoder" else pytest.mark.extended) for name in CASES],
 )
 def test_numbers_are_those_of_the_eager_model(name: str, folder: Path) -> None:
     case = CASES[name]
@@ -279,10 +276,7 @@ def library_of(package: Path, folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in ("encoder", "images") else pytest.mark.extended)
-        for name in CASES
-    ],
+    [pytest.param(name, marks=() if name == "encoder" else pytest.mark.extended) for name in CASES],
 )
 def test_libraries_import_little(name: str, folder: Path, tmp_path: Path) -> None:
     library = str(library_of(folder / f"{name}.pt2", tmp_path))

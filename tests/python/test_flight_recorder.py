@@ -302,7 +302,9 @@ def page_of_the_debug_server() -> None:
 STAGED = (("OPENXPU_MEMORY", "buffer"),)
 
 
-@pytest.mark.parametrize("settings", [(), STAGED], ids=["in_place", "staged"])
+@pytest.mark.parametrize(
+    "settings", [(), pytest.param(STAGED, marks=pytest.mark.extended)], ids=["in_place", "staged"]
+)
 @pytest.mark.parametrize("name", CASES)
 def test_case(name: str, settings: tuple[tuple[str, str], ...]) -> None:
     check(name, results(__file__, 2, "cases", (("TORCH_FR_BUFFER_SIZE", str(RING)), *settings)))
