@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # coverage.sh [LEG...]: the lines of src/ and bridge/ that tests run, by folder and file: build/coverage/summary.txt,
-# and the table of docs/status.md. Default legs: those of `make test` that run code (c ops python tile).
+# and the table of docs/status.md. Default legs: those of `make test` that run code.
 #
 # Works on a copy of the tree in build/coverage/tree, because libraries are built into the package's own folder.
 # Counters of an earlier run are deleted.
@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD tree=$PWD/build/coverage/tree tools=$PWD/build/coverage/tools
 legs=("$@")
-[ ${#legs[@]} -gt 0 ] || legs=(c ops python tile)
+[ ${#legs[@]} -gt 0 ] || legs=(c optimized ops python sharing tile)
 
 if [ ! -f "$tools/.ready" ]; then
     "${PYTHON:-python3}" -m venv "$tools"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # libxpu for Windows: compiles without warnings with MinGW-w64, and its DLL exports the same functions as libxpu.so.
-# It uses UCRT, as Python does. Nothing is run. The exit status is 77 if MinGW-w64 is unavailable.
+# It uses UCRT, as Python does. If Wine is installed, tests/windows/files.c runs; nothing else is run. The exit status is
+# 77 if MinGW-w64 is unavailable.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
@@ -25,3 +26,12 @@ if x86_64-w64-mingw32-objdump -p build-mingw/libxpu.dll | grep -q 'DLL Name: msv
 fi
 echo "libxpu.dll: $(stat -c %s build-mingw/libxpu.dll) bytes, needs" \
     "$(x86_64-w64-mingw32-objdump -p build-mingw/libxpu.dll | sed -n 's/.*DLL Name: //p' | tr '\n' ' ')"
+if command -v wine > /dev/null; then
+    build=$PWD/build-mingw
+    x86_64-w64-mingw32-gcc-win32 -specs="$build/ucrt.specs" -D_UCRT -D_WIN32_WINNT=0x0A00 -std=gnu11 -O1 -Wall -Wextra \
+        -Werror -Wno-unused-parameter -Isrc -Iinclude tests/windows/files.c src/core/os.c src/core/os_windows.c \
+        -o "$build/files.exe"
+    empty=$(mktemp -d)
+    trap 'rm -rf "$empty"' EXIT
+    (cd "$empty" && WINEPREFIX=$build/wine WINEDEBUG=-all wine "$build/files.exe")
+fi

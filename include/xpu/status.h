@@ -9,8 +9,10 @@
 extern "C" {
 #endif
 
-#if defined(_WIN32)
+#if defined(xpu_EXPORTS) && defined(_WIN32) /* while libxpu is built */
 #define XPU_API __declspec(dllexport)
+#elif defined(_WIN32)
+#define XPU_API __declspec(dllimport)
 #else
 #define XPU_API __attribute__((visibility("default")))
 #endif

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <io.h>
 #include <malloc.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <wchar.h>
@@ -203,31 +204,27 @@ bool os_file_modified(const char *path, int64_t *seconds) {
     return true;
 }
 
-/* Replaces a file that others have open, where the file system can (NTFS since Windows 10 1809). */
+/* Windows does not replace a file that others have open, but renames it. Such a file goes when the last of them
+ * closes it; one that is mapped stays under its temporary name. */
 static bool replace_open_file(const wchar_t *from, const wchar_t *to) {
-    enum { REPLACE_IF_EXISTS = 1, POSIX_SEMANTICS = 2, RENAME_INFO_EX = 22 };
-    const size_t bytes = wcslen(to) * sizeof *to;
-    struct {
-        DWORD flags;
-        HANDLE root;
-        DWORD length;
-        wchar_t name[OS_PATH_SIZE];
-    } info = {.flags = REPLACE_IF_EXISTS | POSIX_SEMANTICS, .length = (DWORD)bytes};
-    memcpy(info.name, to, bytes);
-    const HANDLE file = CreateFileW(from, DELETE, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE,
-                                    NULL, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, NULL);
-    if (file == INVALID_HANDLE_VALUE) return false;
-    const bool good = SetFileInformationByHandle(file, (FILE_INFO_BY_HANDLE_CLASS)RENAME_INFO_EX, &info,
-                                                 (DWORD)sizeof info);
-    return CloseHandle(file) && good;
+    static atomic_uint counter;
+    wchar_t aside[OS_PATH_SIZE];
+    if (_snwprintf(aside, OS_PATH_SIZE, L"%ls.%ld.%u.old" L"" OS_TEMPORARY, to, os_process_id(),
+                   atomic_fetch_add(&counter, 1)) < 0 ||
+        !MoveFileExW(to, aside, 0))
+        return false;
+    const bool good = MoveFileExW(from, to, 0);
+    if (good)
+        DeleteFileW(aside);
+    else
+        MoveFileExW(aside, to, 0);
+    return good;
 }
 
 bool os_file_rename(const char *from, const char *to) {
-    wchar_t source[OS_PATH_SIZE], target[OS_PATH_SIZE], full[OS_PATH_SIZE];
+    wchar_t source[OS_PATH_SIZE], target[OS_PATH_SIZE];
     if (!path_to_wide(from, source) || !path_to_wide(to, target)) return false;
-    if (MoveFileExW(source, target, MOVEFILE_REPLACE_EXISTING)) return true;
-    const DWORD length = GetFullPathNameW(target, OS_PATH_SIZE, full, NULL);
-    return length > 0 && length < OS_PATH_SIZE && replace_open_file(source, full);
+    return MoveFileExW(source, target, MOVEFILE_REPLACE_EXISTING) || replace_open_file(source, target);
 }
 
 bool os_file_delete(const char *path) {
