@@ -12,6 +12,7 @@ import dataclasses
 import datetime
 import json
 import math
+import os
 import platform
 import re
 import sys
@@ -331,6 +332,7 @@ def identity(index: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {re.match('[0-9.]*', platform.release())[0]}",  # type: ignore[index]
         "machine": platform.machine(),
+        "simulated": os.environ.get("OPENXPU_SIM_DEVICE", "no"),  # the product; its rates are the simulator's
         "day": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
 

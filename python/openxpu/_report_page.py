@@ -75,7 +75,8 @@ def page(report: dict[str, Any]) -> str:
     facts.append(
         ("features", ", ".join(n[4:] for n, v in device.items() if n.startswith("has_") and v is True))
     )
-    facts += [(name, report[name]) for name in ("openxpu", "pytorch", "python", "system", "machine", "day")]
+    names = ("openxpu", "pytorch", "python", "system", "machine", "simulated", "day")
+    facts += [(name, report[name]) for name in names]
     checks = [
         (
             _cell(check["name"]),

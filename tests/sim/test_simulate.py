@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -64,3 +65,14 @@ def test_wrong_arguments(arguments: tuple[str, ...]) -> None:
 def test_doctor(product: str) -> None:
     """PyTorch works on the simulated product, as far as the self-test looks."""
     assert "ok" in simulate("--device", product, sys.executable, "-m", "openxpu.cli", "doctor").stdout
+
+
+def test_report(tmp_path: Path) -> None:
+    """A report says that its device is simulated; all its values are right."""
+    command = (sys.executable, "-m", "openxpu.cli", "report", "--seconds", "5", "-o", tmp_path / "report")
+    simulate("--device", "bmg", *command)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["simulated"] == "bmg" and "B580" in report["device"]["name"]
+    assert len(report["values"]) >= 40 and all(value["ok"] for value in report["values"])
+    assert not any(check["error"] for check in report["checks"])
+    assert "simulated" in (tmp_path / "report.html").read_text()
