@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "eu/decode.h"
+#include "eu/unit.h"
 
 enum { LINE = 64, BANKS = 32, MAX_LINES = 256 };
 
@@ -78,8 +79,9 @@ static void add_message(struct kernel *k, const struct instruction *in, int unit
     const struct message *m = &in->message;
     const int kind = m->atomic ? KIND_ATOMIC : m->store ? KIND_STORE : KIND_LOAD;
     uint64_t bytes = (m->transposed ? times : lanes) * m->elements * m->element_bytes;
-    if (in->unit == UNIT_GATEWAY || (kind == KIND_LOAD && in->destination.kind == OPERAND_NULL))
-        return;            /* prefetches */
+    if (in->unit == UNIT_GATEWAY || m->execute == lsc_fence ||
+        (kind == KIND_LOAD && in->destination.kind == OPERAND_NULL)) /* prefetches */
+        return;
     if (!m->element_bytes) /* blocks: whole registers */
         bytes = times * (uint64_t)unit * (m->store ? in->source[1].registers : m->descriptor >> 20 & 31);
     k->messages[m->local][kind] += times;

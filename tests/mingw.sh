@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # libxpu for Windows: compiles without warnings with MinGW-w64, and its DLL exports the same functions as libxpu.so.
-# It uses UCRT, as Python does. If Wine is installed, tests/windows/files.c runs; nothing else is run. The exit status is
-# 77 if MinGW-w64 is unavailable.
+# It uses UCRT, as Python does. If Wine is installed, tests/windows/files.c runs; nothing else is run. The exit status
+# is 77 if MinGW-w64 is unavailable.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -65,6 +66,48 @@ def test_wrong_arguments(arguments: tuple[str, ...]) -> None:
 def test_doctor(product: str) -> None:
     """PyTorch works on the simulated product, as far as the self-test looks."""
     assert "ok" in simulate("--device", product, sys.executable, "-m", "openxpu.cli", "doctor").stdout
+
+
+# Kernels of 640 work-items, 16 a subgroup, on x[i] = i; and what they do, computed from the source.
+COUNTED = {
+    "each element once": (
+        "x[i] += (int)i;",
+        {"global memory: loads": (640 // 16, 4 * 640), "global memory: stores": (640 // 16, 4 * 640)},
+    ),
+    # 4 subgroups; each of 7 turns loads x[7], which its lanes share, and a row; the last test loads x[7] again
+    "a loop of x[7] turns": (
+        "if (i >= 64) return; volatile global int *y = x; int sum = 0;"
+        "for (int k = 0; k < y[7]; k++) sum += y[64 * k + i]; y[512 + i] = sum;",
+        {
+            "global memory: loads": (4 * (8 + 7), 4 * 8 * 4 + 4 * 7 * 64),
+            "global memory: stores": (4, 4 * 64),
+        },
+    ),
+    # 34 dwords apart, 16 lanes meet in 16 of 32 banks; 32 apart, in one: 15 more cycles each
+    "local memory, rows apart": (
+        "local int t[64 * 34]; t[34 * l] = x[i]; barrier(CLK_LOCAL_MEM_FENCE); x[i] = t[34 * (63 - l)];",
+        {"local memory: loads": (40, 4 * 640), "local memory: stores": (40, 4 * 640), "conflicts": (0,)},
+    ),
+    "local memory, in one bank": (
+        "local int t[64 * 32]; t[32 * l] = x[i]; barrier(CLK_LOCAL_MEM_FENCE); x[i] = t[32 * (63 - l)];",
+        {"local memory: loads": (40, 4 * 640), "conflicts": (15 * (40 + 40),)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_profile(name: str) -> None:
+    """Messages, bytes and conflicts are those that the source demands."""
+    body, wanted = COUNTED[name]
+    source = (
+        "__attribute__((intel_reqd_sub_group_size(16), reqd_work_group_size(64, 1, 1)))"
+        f"kernel void add(global int *x) {{ const size_t i = get_global_id(0), l = get_local_id(0); {body} }}"
+    )
+    program = f"import opencl_add; opencl_add.add(640, {source.encode()!r})"
+    said = simulate("--profile", sys.executable, "-c", program).stderr
+    for what, numbers in wanted.items():
+        line = next(line for line in said.splitlines() if what in line)
+        assert [int(n) for n in re.findall(r"\d+", line.partition(what)[2])] == [*numbers], said
 
 
 def test_report(tmp_path: Path) -> None:
