@@ -134,12 +134,24 @@ static const char *scratch(emitter *e, const type *ty, int slot) {
     return name;
 }
 
+/* Intel's compiler loses 64-bit |, & and ^ of what lanes of a subgroup exchange
+ * (docs/internals/compiler-faults.md). */
+static bool needs_local_memory(const emitter *e, const op *o) {
+    if (e->t->target.is_cpu) return false;
+    for (const op *c = o->regions[0].first->first; c; c = c->next)
+        if ((c->code == OP_ORI || c->code == OP_ANDI || c->code == OP_XORI) &&
+            c->args[0]->type->element == I64)
+            return true;
+    return false;
+}
+
 void exchange(emitter *e, op *o, const expr *x, expr *y, int n, lane_move move, int by) {
     static const char *const subgroup[] = {"sub_group_shuffle_down", "sub_group_shuffle_up",
                                            "sub_group_shuffle_xor", "sub_group_shuffle"};
     static const char *const lanes[] = {"min(lane + %d, %d)", "max(lane - %d, 0)", "lane ^ %d", "%d"};
     const xpu_tile_target *target = &e->t->target;
-    bool inside = target->is_cpu || (target->has_subgroups && move == FROM_PARTNER && by < e->t->subgroup);
+    bool inside = target->is_cpu || (target->has_subgroups && move == FROM_PARTNER && by < e->t->subgroup &&
+                                     !needs_local_memory(e, o));
     bool warp = target->has_inline_ptx && e->lanes % 32 == 0 && move == FROM_PARTNER && by < 32;
     const char *names[MAX_RANK], *mine[MAX_RANK];
     if (n > MAX_RANK) tile_unsupported(e->t, o->at, "more than %d operands", MAX_RANK);

@@ -2,6 +2,7 @@
 # run.sh PART…: tests on simulated GPUs.
 #   smoke     programs and children on every product, faults, the self-test on two products; two minutes
 #   c-PRODUCT the C tests of libxpu that need a device, on this product
+#   triton    random Triton programs, compared with NumPy, on products with different subgroup sizes and matrix engines
 # The exit status is 77 if Intel's driver is unavailable.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -31,10 +32,24 @@ c_tests() {
     return $status
 }
 
+triton() {
+    local status=0
+    export PYTHONPATH=$root/python OPENXPU_DRIVER_PATH=$root/.venv/lib
+    for product in bmg pvc dg2 mtl; do
+        echo "== Triton programs on $product"
+        "${simulate[@]}" --device "$product" "$root/.venv/bin/python" -m pytest -q --timeout 600 \
+            "$root/tests/tile/test_bits.py" || status=1
+        "${simulate[@]}" --device "$product" "$root/.venv/bin/python" "$root/tests/tile/test_differential.py" \
+            "$RANDOM" 500 || status=1
+    done
+    return $status
+}
+
 status=0
 for part in "${@:-smoke}"; do
     case $part in
     smoke) smoke || status=1 ;;
+    triton) triton || status=1 ;;
     c-*) product=${part#c-} && c_tests || status=1 ;;
     *)
         echo "run.sh: no part is called $part" >&2
