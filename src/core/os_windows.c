@@ -204,13 +204,15 @@ bool os_file_modified(const char *path, int64_t *seconds) {
     return true;
 }
 
-/* Windows does not replace a file that others have open, but renames it. Such a file goes when the last of them
- * closes it; one that is mapped stays under its temporary name. */
+/* Windows does not replace a file that others have open, but renames it. Such a file goes when the last of
+ * them closes it; one that is mapped stays under its temporary name. */
 static bool replace_open_file(const wchar_t *from, const wchar_t *to) {
     static atomic_uint counter;
     wchar_t aside[OS_PATH_SIZE];
-    if (_snwprintf(aside, OS_PATH_SIZE, L"%ls.%ld.%u.old" L"" OS_TEMPORARY, to, os_process_id(),
-                   atomic_fetch_add(&counter, 1)) < 0 ||
+    if (_snwprintf(aside, OS_PATH_SIZE,
+                   L"%ls.%ld.%u.old"
+                   L"" OS_TEMPORARY,
+                   to, os_process_id(), atomic_fetch_add(&counter, 1)) < 0 ||
         !MoveFileExW(to, aside, 0))
         return false;
     const bool good = MoveFileExW(from, to, 0);

@@ -260,6 +260,18 @@ static bool wraps_around(op_code code, element el, const expr *a, const expr *b,
     return true;
 }
 
+/* The first lane's value v; other lanes' differ by x's stride. */
+static expr constant_of_lanes(emitter *e, int64_t v, const expr *x) {
+    expr c = constant_int(e, v);
+    c.kind = x->kind;
+    c.stride = x->stride;
+    c.parts = x->parts;
+    c.part = x->part;
+    const int64_t last = (int64_t)e->lanes * (x->parts ? x->parts : 1) - 1;
+    c.is_nonnegative = v >= 0 && (x->stride >= 0 || v >= -x->stride * last);
+    return c;
+}
+
 /* a + b, a - b, a * b, a / b, a % b; other codes only fold. Index arithmetic stays readable, and what is
  * known of lanes is carried on. */
 expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
@@ -335,11 +347,7 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
         if (x.kind == LINEAR) x.parts = line->parts, x.part = line->part;
         bool index = a.kind == LINEAR || b.kind == LINEAR || (a.is_nonnegative && b.is_nonnegative);
         if (a.is_constant && b.is_constant && fold(code, el, a.constant, b.constant, &folded)) {
-            expr c = constant_int(e, folded);
-            c.kind = x.kind;
-            c.stride = x.stride;
-            c.parts = x.parts;
-            c.part = x.part;
+            expr c = constant_of_lanes(e, folded, &x);
             c.depth = x.depth;
             return c;
         }
@@ -348,12 +356,7 @@ expr int_op(emitter *e, op_code code, element el, expr a, expr b) {
         } else if (b.is_constant && b.constant == 0 && (code == OP_ADDI || code == OP_SUBI)) {
             x.text = a.text;
         } else if (code == OP_MULI && a.is_constant && a.constant == 0) {
-            expr c = constant_int(e, 0);
-            c.kind = x.kind;
-            c.stride = x.stride;
-            c.parts = x.parts;
-            c.part = x.part;
-            return c;
+            return constant_of_lanes(e, 0, &x);
         } else {
             x.text = index || code == OP_DIVSI || code == OP_REMSI
                          ? index_text(e, code, el, &a, &b)

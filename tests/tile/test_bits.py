@@ -41,7 +41,11 @@ def test_bits_that_lanes_combine(target: str, operation: str, element: str) -> N
         source = _tile.compile_module(text.encode(), target=gpu).source
         lost = element == "i64" and operation in ("ori", "andi", "xori")
         assert ("sub_group_shuffle" in source or "sub_group_reduce" in source) != lost, source
-    x = np.random.default_rng(0).integers(-(2**31), 2**31, 64).astype(np.int32 if element == "i32" else np.int64)
+    x = (
+        np.random.default_rng(0)
+        .integers(-(2**31), 2**31, 64)
+        .astype(np.int32 if element == "i32" else np.int64)
+    )
     if element == "i64":
         x = x * 2**31 + x
     y = np.zeros(1, x.dtype)

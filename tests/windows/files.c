@@ -1,5 +1,5 @@
-/* os.h's functions for files, memory and the environment on Windows. tests/mingw.sh runs this under Wine, in an empty
- * folder. The status is the number of failures. */
+/* os.h's functions for files, memory and the environment on Windows. tests/mingw.sh runs this under Wine, in
+ * an empty folder. The status is the number of failures. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,8 @@ static void look(const char *name, void *user) { found |= !strcmp(name, user); }
 
 int main(void) {
     static const char folder[] = "mod\xc3\xa8le \xc5\x81", file[] = "mod\xc3\xa8le \xc5\x81/\xe6\xa8\xa1.txt";
-    check(os_folder_make(folder) && put(file, "first") && holds(file, "first"), "names outside the code page");
+    check(os_folder_make(folder) && put(file, "first") && holds(file, "first"),
+          "names outside the code page");
     os_folder_list(folder, look, "\xe6\xa8\xa1.txt");
     check(found, "a folder lists them");
     int64_t seconds = 0;
@@ -43,7 +44,8 @@ int main(void) {
     FILE *open = os_file_open(file, "rb");
     char text[8] = "";
     check(put(file, "second") && holds(file, "second"), "an open file is replaced");
-    check(open && fread(text, 1, 6, open) == 6 && !strcmp(text, "first!"), "who has it open reads the old one");
+    check(open && fread(text, 1, 6, open) == 6 && !strcmp(text, "first!"),
+          "who has it open reads the old one");
     if (open) fclose(open);
     os_map map = {0};
     check(os_file_map(file, &map) && map.size == 6 && !memcmp(map.data, "second", 6), "a mapping");
@@ -60,7 +62,8 @@ int main(void) {
     strcat(path, "/file");
     check(put(path, "far") && holds(path, "far"), "a path of 480 characters");
     check(os_file_delete(path) && !os_file_exists(path) && os_file_delete(file), "delete");
-    check(!put("no such folder/file", "x") && !os_file_exists("no such folder/file"), "a folder that is missing");
+    check(!put("no such folder/file", "x") && !os_file_exists("no such folder/file"),
+          "a folder that is missing");
     check(!os_file_exists("\xff\xfe"), "a name that is not UTF-8");
 
     _wputenv(L"OPENXPU_TEST_PATH=\u0141\u6a21");
@@ -75,7 +78,8 @@ int main(void) {
     check(memory && (uintptr_t)memory % 64 == 0, "aligned memory");
     os_aligned_free(memory);
     check(!os_aligned_alloc(64, SIZE_MAX - 1) && !os_aligned_alloc(64, SIZE_MAX / 2), "sizes that overflow");
-    check(os_library_of((const void *)(uintptr_t)main, path) && strstr(path, "files.exe"), "the program's own path");
+    check(os_library_of((const void *)(uintptr_t)main, path) && strstr(path, "files.exe"),
+          "the program's own path");
     os_memory machine;
     check(os_memory_read("", &machine) && machine.total >= machine.available, "memory of the machine");
     return failures;
