@@ -117,6 +117,13 @@ static execute_function *choose_execute(struct instruction *in) {
 static const char *bind_condition(struct instruction *in) {
     const struct operand *a = &in->source[in->opcode == OP_CSEL ? 2 : 0], *b = &in->source[1];
     const bool compares = in->opcode == OP_CMP || in->opcode == OP_CMPN || in->opcode == OP_SEL;
+    if (in->opcode == OP_CSEL && !in->condition) {
+        /* The compiler lets time pass with it: both choices are the same registers. */
+        const struct operand *first = &in->source[0];
+        if (first->kind != OPERAND_REGISTER || memcmp(first->lane, b->lane, sizeof b->lane))
+            return "csel without a condition";
+        in->condition = COND_EQ;
+    }
     if (!in->condition || in->condition == COND_EO) return NULL;
     if (in->condition == COND_OV && (in->opcode == OP_ADD || in->opcode == OP_ADD3) &&
         in->domain == DOMAIN_I64) {

@@ -341,9 +341,16 @@ void tile_emit(tile *t) {
     text_addf(out, "__attribute__((reqd_work_group_size(%d, 1, 1)))\n", e->lanes);
     text_addf(out, "__kernel void %s(const params p) {\n", name);
     if (e->locals.size) text_append(out, e->locals.data, e->locals.size);
-    /* On CPUs the subgroup's local ID: its known range 0 ... 15 turns lane masks into constants. */
-    text_addf(out, "    const int lane = (int)%s;\n",
-              t->target.is_cpu ? "get_sub_group_local_id()" : "get_local_id(0)");
+    /* On CPUs the subgroup's local ID: its known range 0 ... 15 turns lane masks into constants. For Ponte
+     * Vecchio, which the target does not tell from Xe2, Intel's compiler turns a store at uniform index +
+     * get_local_id(0) into a block store, and then loses the lane wherever else that sum is used
+     * (docs/internals/compiler-faults.md). */
+    const bool loses_local_id = t->target.has_subgroups && t->target.matrix_lanes == 16;
+    const char *const lane =
+        t->target.is_cpu ? "get_sub_group_local_id()"
+        : loses_local_id ? tile_format(t, "(get_sub_group_id() * %d + get_sub_group_local_id())", t->subgroup)
+                         : "get_local_id(0)";
+    text_addf(out, "    const int lane = (int)%s;\n", lane);
     if (t->joined > 1) text_addf(out, "    if (XPU_GROUP(0) %% %d) return;\n", t->joined);
     if (meet)
         text_add(out, "    int tile_asserted = 0;\n    if (lane < 2) tile_failed[lane] = 0;\n"

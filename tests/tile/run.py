@@ -21,6 +21,8 @@ class _Range(ctypes.Structure):
 
 _xpu = _tile.library()
 
+HAS_FP64 = bool(torch.xpu.get_device_properties().has_fp64)
+
 # Compilation targets. The CPU device runs kernels for all targets; a GPU runs only its own. Intel's CPU
 # compiler may crash on a GPU kernel with very many barriers (seed 463 of test_differential.py): at about 48
 # basic blocks that need the same values, its pass ReduceCrossBarrierValues keeps a reference to a map entry

@@ -1,5 +1,6 @@
-"""Bitwise reductions between lanes: Intel's GPU compiler loses those of 64 bits within a subgroup, so they go through
-local memory (docs/internals/compiler-faults.md)."""
+"""What Intel's GPU compiler miscompiles (docs/internals/compiler-faults.md): 64-bit bitwise reductions between lanes,
+which go through local memory, and stores of their own index. On a CPU these show the form of the code; on a simulated
+GPU (`tests/sim/run.sh triton`) also the values."""
 
 from __future__ import annotations
 
@@ -52,3 +53,28 @@ def test_bits_that_lanes_combine(target: str, operation: str, element: str) -> N
     run.Kernel(text, target)((1,), x, y)
     with np.errstate(over="ignore"):
         assert y[0] == COMBINE[operation].reduce(x, dtype=x.dtype)
+
+
+@pytest.mark.parametrize("num_warps", [1, 2, 4])
+@pytest.mark.parametrize("target", run.TARGETS)
+def test_an_index_stored_at_itself(target: str, num_warps: int) -> None:
+    module = """module {
+  tt.func public @k(%p: !tt.ptr<i32>) {
+    %i = tt.make_range {start = 0 : i32, end = 512 : i32} : tensor<512xi32>
+    %pid = tt.get_program_id x : i32
+    %n = arith.constant 512 : i32
+    %first = arith.muli %pid, %n : i32
+    %all = tt.splat %first : i32 -> tensor<512xi32>
+    %at = arith.addi %all, %i : tensor<512xi32>
+    %b = tt.splat %p : !tt.ptr<i32> -> tensor<512x!tt.ptr<i32>>
+    %a = tt.addptr %b, %at : tensor<512x!tt.ptr<i32>>, tensor<512xi32>
+    tt.store %a, %at : tensor<512x!tt.ptr<i32>>
+    tt.return
+  }
+}
+"""
+    y = np.full(1024, -1, np.int32)
+    run.Kernel(module, target, num_warps)((2,), y)
+    assert np.array_equal(y, np.arange(1024))
+    for gpu in ("bmg", "pvc"):
+        assert "get_local_id" not in _tile.compile_module(module.encode(), target=gpu).source
