@@ -100,11 +100,11 @@ static void add_instruction(struct kernel *k, const struct instruction *in, int 
             2 * times * in->repeat * in->depth * in->lanes * (unsigned)(4 / type_bytes(in->source[1].type));
 }
 
-static struct kernel *kernel_of(const struct sim_walk *w) {
+static struct kernel *kernel_of(const struct sim_walk *w, const struct program *p) {
     char name[sizeof kernels->name];
-    snprintf(name, sizeof name, "%s", w->name ? w->name : "?");
+    snprintf(name, sizeof name, "%s", program_name(p));
     for (struct kernel *k = kernels; k; k = k->next)
-        if (!strcmp(k->name, name) && (w->name || k->address == w->kernel)) return k;
+        if (!strcmp(k->name, name) && (p->kernel || k->address == w->kernel)) return k;
     struct kernel *k = calloc(1, sizeof *k);
     if (!k) abort();
     memcpy(k->name, name, sizeof name);
@@ -142,7 +142,7 @@ static void print(void) {
 void profile_add(const struct sim_walk *w, const struct program *p, struct profile_counts *c) {
     pthread_mutex_lock(&lock);
     if (!kernels) atexit(print);
-    struct kernel *k = kernel_of(w);
+    struct kernel *k = kernel_of(w, p);
     if (c->of[0].times) { /* a worker that ran a group */
         k->walks++;
         k->groups += c->of[0].times / (uint64_t)(w->threads > 0 ? w->threads : 1);

@@ -1,6 +1,7 @@
 /* A simulated Intel GPU: the types and functions that its parts share.
  *
  *     preload.c, launch.c    what the dynamic linker interposes: opening the device, ioctl, exec
+ *     opencl.c               what only OpenCL's functions say: sizes of buffers, names of kernels
  *     products.c             the table of products
  *     xe/                    the kernel driver: buffer objects, address spaces, exec queues, syncs
  *     command/               the command streamer: turns a batch's COMPUTE_WALKER into a struct sim_walk
@@ -15,7 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_PAGE 4096u /* the unit of address translation */
+#define SIM_PAGE 4096u  /* the unit of address translation */
+#define SIM_POISON 0xa5 /* bytes of what the program allocates, if uninitialized memory is to be found */
 
 /* ---- options ---- */
 
@@ -112,11 +114,24 @@ uint8_t *sim_vm_host(struct sim_vm *vm, uint64_t address);
 /* Copies across pages. False if part of the range is not bound; what precedes it may have been copied. */
 bool sim_vm_read(struct sim_vm *vm, uint64_t address, void *to, size_t size);
 bool sim_vm_write(struct sim_vm *vm, uint64_t address, const void *from, size_t size);
-/* The bound range that contains `address`, exact in bytes as far as the driver told the kernel: one bind,
- * less what later binds replaced. Takes a lock: for reports and checks, not for every access. */
+/* The allocation that contains `address`: one bind, less what later binds replaced. `size` is exact where
+ * OpenCL told it (opencl.c), else whole pages; then `address` may lie behind it. Takes a lock: for reports
+ * and checks, not for every access. */
 bool sim_vm_allocation(struct sim_vm *vm, uint64_t address, uint64_t *start, uint64_t *size);
 /* Changes whenever the address space is changed: what was cached of it before is out of date. */
 uint64_t sim_vm_generation(const struct sim_vm *vm);
+
+/* ---- what OpenCL says ---- */
+
+/* Bytes that the program asks for in an allocation that this thread is about to make; 0: in none. */
+extern _Thread_local uint64_t sim_wanted_bytes;
+
+struct sim_kernel {
+    const char *name;
+    uint32_t local_bytes; /* 0: not known */
+};
+/* The kernel with this machine code; NULL if the layer of opencl.c was not loaded. */
+const struct sim_kernel *sim_kernel_find(const uint8_t *code, size_t size);
 
 /* ---- walks ---- */
 
@@ -132,7 +147,6 @@ struct sim_walk {
     struct sim_bases bases;
 
     uint64_t kernel;        /* address of the first instruction */
-    const char *name;       /* of the kernel, or NULL if not known */
     uint64_t indirect;      /* address of the indirect data, which r0.0 gives relative to bases.general */
     uint32_t indirect_size; /* bytes */
 

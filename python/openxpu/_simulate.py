@@ -32,6 +32,15 @@ DRIVER_KEYS = {
     "OverrideEnableKmdNotify": "1",  # waits sleep in the kernel driver instead of polling memory:
     "OverrideKmdNotifyDelayMicroseconds": "100",  # the simulated GPU needs the processor
 }
+# With checks every buffer is a new object of its own, with a gap before and behind it.
+SEPARATE_KEYS = {
+    "ExperimentalSmallBufferPoolAllocator": "0",
+    "EnableDeviceUsmAllocationPool": "0",
+    "EnableHostUsmAllocationPool": "0",
+    "ExperimentalEnableDeviceAllocationCache": "0",
+    "ExperimentalEnableHostAllocationCache": "0",
+    "ExperimentalEnableCustomLocalMemoryAlignment": str(1 << 20),
+}
 # Libraries that the driver brings and the host's C library can run if it is new enough.
 OWN = re.compile(r"lib(ig[acd]|opencl-clang|LLVM|OpenCL|ocloc)")
 
@@ -122,7 +131,13 @@ def _environment(options: argparse.Namespace, driver: Driver) -> dict[str, str]:
     environment.update(DRIVER_KEYS)
     if options.rings:
         environment.update(EnableDirectSubmission="-1", CsrDispatchMode="0")  # the driver's own choice
-    environment["OPENXPU_SIM_CARRIED"] = ",".join(["LD_PRELOAD", "OCL_ICD_VENDORS", *DRIVER_KEYS])
+    if options.check:
+        environment.update(SEPARATE_KEYS)
+    if options.check or options.profile:  # the same library is a layer that learns names and sizes
+        layers = [os.environ.get("OPENCL_LAYERS"), str(LIBRARY)]
+        environment["OPENCL_LAYERS"] = ":".join(filter(None, layers))
+    carried = ["LD_PRELOAD", "OCL_ICD_VENDORS", "OPENCL_LAYERS", *DRIVER_KEYS, *SEPARATE_KEYS]
+    environment["OPENXPU_SIM_CARRIED"] = ",".join(carried)
     environment.setdefault("OPENXPU_DEVICE", "gpu")
     folders = [str(driver.libraries / "intel-opencl"), os.environ.get("LD_LIBRARY_PATH")]
     if driver.runs_with_host_libraries():

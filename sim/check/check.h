@@ -1,4 +1,4 @@
-/* Checks of a kernel's accesses, enabled by --check: races, bounds, uninitialized local memory. */
+/* Checks of a kernel's accesses, enabled by --check: races, bounds, uninitialized memory. */
 #ifndef SIM_CHECK_CHECK_H
 #define SIM_CHECK_CHECK_H
 
@@ -17,7 +17,13 @@ void check_instruction(struct thread *t, const struct instruction *in, uint32_t 
 /* Every access, before it happens; `from`: what is written, if it is known. False after a fault that ends the
  * thread. */
 bool check_access(const struct access *a, uint64_t address, const void *from, uint32_t size);
-/* A fence of local or global memory. */
-void check_fence(struct thread *t, bool local);
+/* What a block message has read into registers, and what it is about to write from them. */
+void check_block_read(struct thread *t, const uint8_t *registers, uint32_t size);
+void check_block_write(const struct access *a, const uint8_t *registers, uint32_t size);
+/* The thread signals the group's barrier, and has waited for it. */
+void check_barrier(struct thread *t, const struct instruction *in);
+void check_barrier_passed(struct thread *t);
+/* A fence of local or global memory; `device`: of all groups. */
+void check_fence(struct thread *t, bool local, bool device);
 
 #endif

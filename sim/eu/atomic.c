@@ -141,5 +141,6 @@ static bool atomic(struct thread *t, const struct instruction *in, const struct 
 void atomic_decode(struct message *m, const struct instruction *in) {
     (void)in;
     m->atomic = true;
+    m->swap = m->operation == ATOMIC_CAS || m->operation == ATOMIC_FCAS;
     if (m->element_bytes >= 2 && m->elements == 1 && !m->transposed && !m->shift) m->execute = atomic;
 }

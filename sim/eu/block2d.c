@@ -2,6 +2,7 @@
  * pitch in bytes less one, the block's position in elements, and its width, height and number less one. */
 #include "eu/unit.h"
 
+#include "check/check.h"
 #include "eu/memory.h"
 
 struct block {
@@ -44,12 +45,13 @@ static bool is_allowed(struct thread *t, const struct instruction *in, const str
     const int64_t limit = 1 << 24;
     const bool ok = !(b->base & 63) && b->pitch >= 64 && !(b->pitch & 7) && b->surface_width >= 64 &&
                     !(b->surface_width & 3) && b->surface_width <= b->pitch && b->pitch <= limit &&
-                    b->surface_height <= limit;
-    return ok ||
-           thread_fault(t, in,
-                        "2D block message: base %#llx, width %lld, height %lld, pitch %lld are not allowed",
-                        (unsigned long long)b->base, (long long)b->surface_width,
-                        (long long)b->surface_height, (long long)b->pitch);
+                    b->surface_height <= limit && !(b->x * b->element_bytes & 3);
+    return ok || thread_fault(
+                     t, in,
+                     "2D block message: base %#llx, width %lld, height %lld, pitch %lld, column %lld of %d "
+                     "bytes are not allowed",
+                     (unsigned long long)b->base, (long long)b->surface_width, (long long)b->surface_height,
+                     (long long)b->pitch, (long long)b->x, b->element_bytes);
 }
 
 /* How one block lies in registers: rows of `row` bytes; VNNI: rows of dwords that hold 4 / element_bytes
@@ -118,7 +120,9 @@ static bool transfer_row(const struct access *a, const struct block *b, const st
     const uint32_t bytes = (uint32_t)((last - first) * size);
     if (!b->transposed && l->vnni == 1) {
         uint8_t *r = registers + element_place(b, l, row, first);
-        return a->store ? memory_write(a, at, r, bytes) : memory_read(a, at, r, bytes);
+        if (!a->store) return memory_read(a, at, r, bytes);
+        if (a->thread->group->worker->check) check_block_write(a, r, bytes);
+        return memory_write(a, at, r, bytes);
     }
     uint8_t line_bytes[1024];
     if (!memory_read(a, at, line_bytes, bytes)) return false;
@@ -143,6 +147,7 @@ static bool transfer(struct thread *t, const struct instruction *in, const struc
         if (!m->store) memset(registers, 0, (size_t)l.bytes);
         for (int row = 0; row < b.height; row++)
             if (!transfer_row(&a, &b, &l, n, row, registers)) return false;
+        if (!m->store && t->group->worker->check) check_block_read(t, registers, (uint32_t)l.bytes);
     }
     return true;
 }

@@ -10,7 +10,7 @@
 #include "eu/thread.h"
 #include "profile.h"
 
-enum { TURN = 1 << 16, SHORT_TURN = 64, MAX_WORKERS = 64, SPREAD = 256, POISON = 0xa5 };
+enum { TURN = 1 << 16, SHORT_TURN = 64, MAX_WORKERS = 64, SPREAD = 256, LOCAL_POISON = 0x5a };
 
 struct job {
     const struct sim_walk *walk;
@@ -41,7 +41,7 @@ static void start_group(struct group *g, const struct job *job, uint64_t index) 
     g->id[1] = w->first_group[1] + (uint32_t)(index / nx % ny);
     g->id[2] = w->first_group[2] + (uint32_t)(index / nx / ny);
     memset(g->barriers, 0, sizeof g->barriers);
-    if (g->local) memset(g->local, POISON, g->local_bytes);
+    if (g->local) memset(g->local, LOCAL_POISON, g->local_bytes);
     for (int i = 0; i < g->count; i++) {
         struct thread *t = &g->threads[i];
         t->group = g;
@@ -60,8 +60,7 @@ static bool take_turns(struct group *g, bool in_order) {
         struct thread *t = &g->threads[in_order ? i : (int)(random_next(g->worker) % (uint64_t)g->count)];
         if (t->state == THREAD_WAITS && g->barriers[t->barrier].phase != t->barrier_phase) {
             t->state = THREAD_RUNS;
-            t->barrier = -1;
-            t->interval = g->barriers[0].phase;
+            thread_pass_barrier(t);
         }
         if (t->state != THREAD_RUNS) continue;
         any = true;
@@ -115,13 +114,22 @@ static bool run_group(struct job *job, struct group *g, uint64_t index) {
     return true;
 }
 
+/* What the kernel declares, if that is to be checked and known; else in the sizes that the hardware gives. */
+static uint32_t local_bytes(const struct job *job) {
+    const struct sim_kernel *k = job->program->kernel;
+    const uint32_t all = job->walk->local_bytes;
+    const bool exact =
+        (sim_options()->checks & SIM_CHECK_MEMORY) && k && k->local_bytes && k->local_bytes < all;
+    return exact ? k->local_bytes : all;
+}
+
 static void run_groups(struct worker_job *wj) {
     struct job *job = wj->job;
     const struct sim_walk *w = job->walk;
     const unsigned host_control = _mm_getcsr();
     struct group g = {.walk = w,
                       .worker = &wj->worker,
-                      .local_bytes = w->local_bytes,
+                      .local_bytes = local_bytes(job),
                       .count = w->threads > 0 ? w->threads : 1};
     g.threads = aligned_alloc(64, sizeof *g.threads * (size_t)g.count);
     if (w->local_bytes) g.local = malloc(w->local_bytes);
@@ -203,8 +211,8 @@ int sim_eu_run(const struct sim_walk *walk) {
     slots_give(first_slot, parts * threads);
     const uint64_t instructions = add_counts(&job, workers, count);
     if (check) check_walk_end(check);
-    SIM_LOG(SIM_LOG_SUBMISSIONS, "kernel %s: %llu groups, %llu instructions, %.3f s%s",
-            walk->name ? walk->name : "?", (unsigned long long)job.groups, (unsigned long long)instructions,
+    SIM_LOG(SIM_LOG_SUBMISSIONS, "kernel %s: %llu groups, %llu instructions, %.3f s%s", program_name(program),
+            (unsigned long long)job.groups, (unsigned long long)instructions,
             (double)(sim_time_ns() - start) * 1e-9, job.failed ? ", faulted" : "");
     free(workers);
     program_release(program);

@@ -169,9 +169,9 @@ struct message {
     uint8_t address_bytes, element_bytes, register_bytes; /* of an element in memory, in a register */
     uint8_t shift;                                        /* d16u32h: the upper half of the register */
     uint8_t elements;                                     /* of a lane */
-    uint8_t components; /* quads: mask of those four that are elements; else 0 */
-    uint8_t model;      /* enum address_model */
-    bool local, transposed, store, atomic;
+    uint8_t components;                          /* quads: mask of those four that are elements; else 0 */
+    uint8_t model;                               /* enum address_model */
+    bool local, transposed, store, atomic, swap; /* swap: an atomic compare and swap */
     int32_t offset;
 };
 
@@ -212,6 +212,7 @@ struct instruction {
 struct program {
     struct program *next; /* of the same bucket */
     struct sim_vm *vm;
+    const struct sim_kernel *kernel; /* NULL: not known */
     uint64_t address;
     int register_bytes;
     uint32_t count, bytes;
@@ -233,6 +234,7 @@ struct thread {
     const struct program *program;
     struct group *group;
     uint32_t active;            /* lanes */
+    uint32_t started;           /* lanes that hold work-items */
     uint32_t resume[MAX_LANES]; /* index of the join where an inactive lane waits */
     enum thread_state state;
     int id;          /* in its group */
@@ -280,6 +282,8 @@ struct worker {
     uint64_t random;
     int first_slot, slot_groups; /* so many groups in a row run in different slots, from the first on */
 };
+
+static inline const char *program_name(const struct program *p) { return p->kernel ? p->kernel->name : "?"; }
 
 static inline int register_bytes(const struct thread *t) { return t->program->register_bytes; }
 

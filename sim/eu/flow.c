@@ -128,10 +128,8 @@ static void wait_barrier(struct thread *t, const struct instruction *in, uint32_
     if (t->barrier < 0) return;
     if (t->group->barriers[t->barrier].phase == t->barrier_phase)
         t->state = THREAD_WAITS;
-    else {
-        t->barrier = -1;
-        t->interval = t->group->barriers[0].phase;
-    }
+    else
+        thread_pass_barrier(t);
 }
 
 const char *flow_bind(struct instruction *in) {

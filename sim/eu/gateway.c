@@ -1,6 +1,8 @@
 /* Messages to the gateway: barriers and the end of a thread. */
 #include "eu/unit.h"
 
+#include "check/check.h"
+
 enum { GATEWAY_END = 0, GATEWAY_BARRIER = 4 };
 
 static bool end(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
@@ -23,9 +25,10 @@ static bool signal_barrier(struct thread *t, const struct instruction *in, const
     if (t->barrier >= 0)
         return thread_fault(t, in, "barrier %d: the thread signals again before it has waited for barrier %d",
                             id, t->barrier);
+    t->barrier_phase = b->phase;
+    if (!id && t->group->worker->check) check_barrier(t, in);
     b->expected = id ? producers : t->group->count;
     t->barrier = id;
-    t->barrier_phase = b->phase;
     if (++b->arrived >= b->expected) {
         b->arrived = 0;
         b->phase++;

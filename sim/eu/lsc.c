@@ -186,7 +186,9 @@ bool lsc_store(struct thread *t, const struct instruction *in, const struct mess
 /* Memory is in order here. */
 bool lsc_fence(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
     (void)mask;
-    if (t->group->worker->check) check_fence(t, m->local);
+    enum { SCOPE_TILE = 2 }; /* descriptor 11:9; smaller ones: the group, the core */
+    const bool device = in->unit == UNIT_DC0 || (m->descriptor >> 9 & 7) >= SCOPE_TILE;
+    if (t->group->worker->check) check_fence(t, m->local, device);
     if (in->destination.kind == OPERAND_REGISTER)
         memset(payload(t, &in->destination), 0, (size_t)register_bytes(t));
     return true;

@@ -120,6 +120,7 @@ static bool decode_all(struct program *p, const struct sim_walk *w) {
     p->machine_code = malloc(offset);
     if (!p->machine_code) abort();
     if (!sim_vm_read(w->vm, p->address, p->machine_code, offset)) return false;
+    p->kernel = sim_kernel_find(p->machine_code, offset);
     resolve_jumps(p);
     for (uint32_t i = 0; i < p->count; i++)
         if (!p->code[i].problem) bind(&p->code[i], w->product, allocate, p);

@@ -14,7 +14,7 @@ bool thread_fault(struct thread *t, const struct instruction *in, const char *fo
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     const struct sim_walk *w = t->group->walk;
-    sim_fault("%s\n  kernel %s at %#llx + %#x, group %u %u %u, thread %d: %s", text, w->name ? w->name : "?",
+    sim_fault("%s\n  kernel %s at %#llx + %#x, group %u %u %u, thread %d: %s", text, program_name(t->program),
               (unsigned long long)w->kernel, in ? in->offset : 0, t->group->id[0], t->group->id[1],
               t->group->id[2], t->id, in ? in->text : "");
     t->state = THREAD_FAULTED;
@@ -82,7 +82,7 @@ void thread_start(struct thread *t, uint32_t lanes) {
     memset(t->resume, 0xff, sizeof t->resume);
     t->next = t->program->code;
     t->state = THREAD_RUNS;
-    t->active = lanes;
+    t->active = t->started = lanes;
     t->barrier = -1;
     t->interval = 0;
     uint32_t r0[8] = {0};
@@ -108,6 +108,12 @@ void thread_start(struct thread *t, uint32_t lanes) {
 }
 
 /* ---- run ---- */
+
+void thread_pass_barrier(struct thread *t) {
+    if (!t->barrier && t->group->worker->check) check_barrier_passed(t);
+    t->barrier = -1;
+    t->interval = t->group->barriers[0].phase;
+}
 
 static void trace(const struct thread *t, const struct instruction *in, uint32_t mask) {
     sim_log_line("group %u %u %u thread %d +%#x [%08x] %s", t->group->id[0], t->group->id[1], t->group->id[2],

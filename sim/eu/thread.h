@@ -40,5 +40,7 @@ static inline uint32_t predicate_bits(const struct thread *t, const struct instr
 void thread_start(struct thread *t, uint32_t lanes);
 /* Executes until the thread ends, waits, faults, or has executed `budget` instructions. */
 void thread_run(struct thread *t, uint64_t budget);
+/* The barrier that it waits for is complete. */
+void thread_pass_barrier(struct thread *t);
 
 #endif

@@ -7,7 +7,9 @@
 
 #include "xe/xe.h"
 
-#define GRAIN (1ull << 16) /* of offsets: the page size of video memory */
+#define GRAIN (1ull << 16)         /* of offsets: the page size of video memory */
+#define ROUNDED_MAX (2ull << 20)   /* by which the driver enlarges what a program asks for */
+#define POISONED_MAX (64ull << 20) /* larger objects would take the host's memory before they are used */
 
 /* Takes `size` bytes from the first hole that has them. */
 static bool take_range(struct xe_file *file, uint64_t size, uint64_t *offset) {
@@ -78,6 +80,16 @@ static int check_create(const struct xe_file *file, const struct xe_gem_create *
     return create->vm && !table_get(&file->vms, create->vm) ? -ENOENT : 0;
 }
 
+/* Is the object what the program allocates at the moment? The driver rounds sizes up. */
+static void note_wanted(struct xe_bo *object) {
+    if (!sim_wanted_bytes || object->size < sim_wanted_bytes || object->size - sim_wanted_bytes > ROUNDED_MAX)
+        return;
+    object->wanted = sim_wanted_bytes;
+    sim_wanted_bytes = 0;
+    if ((sim_options()->checks & SIM_CHECK_UNINITIALIZED) && object->size <= POISONED_MAX)
+        memset(object->file->memory + object->offset, SIM_POISON, object->size);
+}
+
 int xe_gem_create(struct xe_file *file, struct xe_gem_create *create) {
     int status = check_create(file, create);
     SIM_LOG(SIM_LOG_BINDS, "create: %#lx bytes, placement %u, flags %#x, caching %u, extensions %#lx vm %u",
@@ -99,6 +111,7 @@ int xe_gem_create(struct xe_file *file, struct xe_gem_create *create) {
         return -ENOMEM;
     }
     if (video) file->video_used += object->size;
+    note_wanted(object);
     create->handle = handle;
     SIM_LOG(SIM_LOG_BINDS, "object %u: %#lx bytes, placement %u", handle, create->size, create->placement);
     return 0;

@@ -51,6 +51,12 @@ def test_status_after_a_fault() -> None:
     assert "fault" in result.stderr
 
 
+def test_profile_names_kernels() -> None:
+    """A profile counts what each kernel does, under the kernel's name."""
+    report = simulate("--profile", HERE / "opencl_add.py").stderr
+    assert "profile: kernel add at " in report
+
+
 def test_own_status_is_kept() -> None:
     """Without a fault the exit status is the program's."""
     simulate("sh", "-c", "exit 5", status=5)
