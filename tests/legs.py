@@ -107,7 +107,11 @@ LONG = {
     "tests/python/test_decoding.py",
 }
 INTEL = {f"intel-{part}": f"tests/intel/run.sh {part}" for part in ("kernels", "matrix", "corpus", "driver")}
-SIM = {"sim": "tests/sim/run.sh smoke", "sim-triton": "tests/sim/run.sh triton"} | {
+SIM = {
+    "sim": "tests/sim/run.sh smoke",
+    "sim-planted": "tests/sim/run.sh planted-bmg planted-lnl",
+    "sim-triton": "tests/sim/run.sh triton",
+} | {
     f"sim-c-{product}": f"tests/sim/run.sh c-{product}"
     for product in ("bmg", "lnl", "ptl", "pvc", "dg2", "mtl")
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # run.sh PART…: tests on simulated GPUs.
 #   smoke     programs and children on every product, faults, the self-test on two products; two minutes
+#   planted-PRODUCT  kernels with planted faults, on bmg all of them
 #   c-PRODUCT the C tests of libxpu that need a device, on this product
 #   triton    random Triton programs, compared with NumPy, on products with different subgroup sizes and matrix engines
 # The exit status is 77 if Intel's driver is unavailable.
@@ -15,7 +16,10 @@ simulate=("$root/.venv/bin/openxpu" simulate --driver "$driver")
     exit 77
 }
 
-smoke() { OPENXPU_SIM_TEST_DRIVER=$driver "$root/.venv/bin/python" -m pytest -q --timeout 300 "$here"; }
+tests() { OPENXPU_SIM_TEST_DRIVER=$driver "$root/.venv/bin/python" -m pytest -q --timeout 300 "$@"; }
+smoke() { tests --ignore "$here/test_planted.py" "$here"; }
+# One process runs many variants.
+planted() { tests --timeout 900 -k "$1-" "$here/test_planted.py"; }
 
 # The C tests, each with what it takes to be quick: interpreted lanes are 1,000 times slower than a GPU's.
 c_tests() {
@@ -50,6 +54,7 @@ for part in "${@:-smoke}"; do
     case $part in
     smoke) smoke || status=1 ;;
     triton) triton || status=1 ;;
+    planted-*) planted "${part#planted-}" || status=1 ;;
     c-*) product=${part#c-} && c_tests || status=1 ;;
     *)
         echo "run.sh: no part is called $part" >&2
