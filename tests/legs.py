@@ -110,6 +110,7 @@ INTEL = {f"intel-{part}": f"tests/intel/run.sh {part}" for part in ("kernels", "
 SIM = {
     "sim": "tests/sim/run.sh smoke",
     "sim-planted": "tests/sim/run.sh planted-bmg planted-lnl",
+    "sim-ops": "tests/sim/run.sh ops",
     "sim-triton": "tests/sim/run.sh triton",
 } | {
     f"sim-c-{product}": f"tests/sim/run.sh c-{product}"

@@ -11,7 +11,9 @@ typedef struct select_state {
     xpu_i32 reserved;
 } select_state;
 
-#define SELECT_COUNTS 257 /* one per value of a digit, and one for NaN */
+/* One per value of a digit, and one for NaN. Padded, because Intel's GPU compiler (IGC 2.40) makes a loop of
+ * 256 work-items over 257 elements a single store of the first one. */
+#define SELECT_COUNTS 260
 
 typedef struct select_params {
     xpu_addr in, order;       /* order: i64, of mode's rows */

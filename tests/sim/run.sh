@@ -3,6 +3,7 @@
 #   smoke     programs and children on every product, faults, the self-test on two products; two minutes
 #   planted-PRODUCT  kernels with planted faults, on bmg all of them
 #   c-PRODUCT the C tests of libxpu that need a device, on this product
+#   ops       a case of each operator family and what only GPUs compute so, on two products
 #   triton    random Triton programs, compared with NumPy, on products with different subgroup sizes and matrix engines
 # The exit status is 77 if Intel's driver is unavailable.
 set -uo pipefail
@@ -36,6 +37,18 @@ c_tests() {
     return $status
 }
 
+ops() {
+    local status=0
+    export PYTHONPATH=$root/python OPENXPU_DRIVER_PATH=$root/.venv/lib OPENXPU_TEST_PAIRS=1
+    for product in bmg lnl; do
+        "${simulate[@]}" --device "$product" "$root/.venv/bin/python" -m pytest -q --timeout 600 "$root/tests/check" ||
+            status=1
+        "${simulate[@]}" --device "$product" "$root/.venv/bin/python" -m pytest -q --timeout 600 \
+            "$root/tests/ops/test_counting.py" -k "medians and (float32 or int16)" || status=1
+    done
+    return $status
+}
+
 triton() {
     local status=0
     export PYTHONPATH=$root/python OPENXPU_DRIVER_PATH=$root/.venv/lib
@@ -53,6 +66,7 @@ status=0
 for part in "${@:-smoke}"; do
     case $part in
     smoke) smoke || status=1 ;;
+    ops) ops || status=1 ;;
     triton) triton || status=1 ;;
     planted-*) planted "${part#planted-}" || status=1 ;;
     c-*) product=${part#c-} && c_tests || status=1 ;;
