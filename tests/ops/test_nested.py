@@ -364,8 +364,9 @@ def test_jagged_errors() -> None:
         torch.xpu.synchronize()
     with pytest.raises(RuntimeError, match="expected 1D offsets"):
         pad(values, [offsets.view(1, 3)], [4], 0.0)
-    with pytest.raises(RuntimeError, match="final offset should match"):
-        unpad(torch.zeros(2, 3, 2, device="xpu"), [offsets], 6)
+    if torch.xpu.get_device_properties().type == "cpu":  # a GPU would have to be waited for
+        with pytest.raises(RuntimeError, match="final offset should match"):
+            unpad(torch.zeros(2, 3, 2, device="xpu"), [offsets], 6)
     with pytest.raises(NotImplementedError, match="6 jagged dimensions"):
         pad(values, [offsets] * 6, [2] * 6, 0.0)
 
