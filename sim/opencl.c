@@ -201,20 +201,22 @@ static void *host_memory(void *context, const uint64_t *properties, size_t size,
     return made;
 }
 
-static void *device_memory(void *context, void *device, const uint64_t *properties, size_t size,
-                           uint32_t alignment, int *status) {
+static void *memory_of(allocate_device *allocate, void *context, void *device, const uint64_t *properties,
+                       size_t size, uint32_t alignment, int *status) {
     sim_wanted_bytes = size;
-    void *made = next_device(context, device, properties, size, alignment, status);
+    void *made = allocate(context, device, properties, size, alignment, status);
     sim_wanted_bytes = 0;
     return made;
 }
 
+static void *device_memory(void *context, void *device, const uint64_t *properties, size_t size,
+                           uint32_t alignment, int *status) {
+    return memory_of(next_device, context, device, properties, size, alignment, status);
+}
+
 static void *shared_memory(void *context, void *device, const uint64_t *properties, size_t size,
                            uint32_t alignment, int *status) {
-    sim_wanted_bytes = size;
-    void *made = next_shared(context, device, properties, size, alignment, status);
-    sim_wanted_bytes = 0;
-    return made;
+    return memory_of(next_shared, context, device, properties, size, alignment, status);
 }
 
 /* The layer's function of this name, or the driver's. Other drivers' functions are not replaced: each has its

@@ -1,5 +1,5 @@
 /* Times each kind of launch of a decoding step without PyTorch, in microseconds. A graph replays the launches
- * over weights that are not in the cache. Build it after `make build`, then run it:
+ * over weights that are not in the cache. Build it after `make build`. Then run it:
  *
  *     cc -O2 bench/c/decode.c -Iinclude -Lpython/openxpu -lxpu -lm -Wl,-rpath,$PWD/python/openxpu \
  *        -o build/bench_decode

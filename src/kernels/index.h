@@ -25,11 +25,11 @@ struct index_params {
      * scatter_partition: offsets (int64) and values of the `serial` elements, part by part. */
     xpu_addr keys, order;
     xpu_i64 rows; /* scatter_partition: blocks */
-    xpu_addr heads,
-        tails;        /* scatter_runs: [chunks][work-items of a chunk], partial results of runs that
-                         cross work-items. scatter_partition, int32: [blocks][parts], numbers of elements;
-                         [1 + blocks][parts], the parts' ends, and the next positions of each block */
-    xpu_i64 items;    /* work-items of a chunk; at most so many parts */
+    /* scatter_runs: [chunks][work-items of a chunk], partial results of runs that cross work-items.
+     * scatter_partition, int32: heads[blocks][parts], numbers of elements; tails[1 + blocks][parts], the ends
+     * of the parts, then each block's next positions. */
+    xpu_addr heads, tails;
+    xpu_i64 items;    /* work-items of a chunk; scatter_partition: the number of parts, at most */
     xpu_addr crowded; /* int32, not 0 if a destination has many elements; 0 if not needed */
 };
 

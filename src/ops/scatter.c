@@ -340,16 +340,17 @@ static xpu_status combine_partitioned(xpu_stream *stream, index_walk *walk, cons
     if (threads > most / PARTITION_BLOCK) threads = most / PARTITION_BLOCK;
     p->items = PARTS_EACH * threads;
     p->block = (int32_t)div_up(most, threads);
-    const int64_t offsets = align_up(most * (int64_t)sizeof(int64_t), 64);
-    const int64_t values = align_up(most * (int64_t)walk->element_in, 64);
-    const int64_t counts = threads * p->items * (int64_t)sizeof(int32_t);
-    const int64_t next = counts + p->items * (int64_t)sizeof(int32_t);
+    const int64_t offset_bytes = align_up(most * (int64_t)sizeof(int64_t), 64);
+    const int64_t value_bytes = align_up(most * (int64_t)walk->element_in, 64);
+    const int64_t count_bytes = threads * p->items * (int64_t)sizeof(int32_t);
+    const int64_t next_bytes = count_bytes + p->items * (int64_t)sizeof(int32_t);
     char *memory;
-    XPU_TRY(xpu_workspace_take(stream, (size_t)(offsets + values + counts + next), (void **)&memory));
+    XPU_TRY(xpu_workspace_take(stream, (size_t)(offset_bytes + value_bytes + count_bytes + next_bytes),
+                               (void **)&memory));
     p->keys = XPU_ADDR(memory);
-    p->order = XPU_ADDR(memory + offsets);
-    p->heads = XPU_ADDR(memory + offsets + values);
-    p->tails = XPU_ADDR(memory + offsets + values + counts);
+    p->order = XPU_ADDR(memory + offset_bytes);
+    p->heads = XPU_ADDR(memory + offset_bytes + value_bytes);
+    p->tails = XPU_ADDR(memory + offset_bytes + value_bytes + count_bytes);
     xpu_status status = XPU_SUCCESS;
     for (int64_t begin = 0; begin < all && status == XPU_SUCCESS; begin += most) {
         p->serial = all - begin < most ? all - begin : most;
