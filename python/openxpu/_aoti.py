@@ -227,8 +227,41 @@ def name_target(codecache: Any) -> None:
     codecache.get_device_information = get_device_information
 
 
+def key_graphs_by_device(codecache: Any) -> None:
+    """Make the keys of Inductor's cached graphs depend on the devices; PyTorch names those of CUDA only.
+
+    A cached graph contains kernels for one target and grids for one number of compute units. All devices
+    count, because a graph names its device by index.
+    """
+    own = codecache.CacheBase.get_system
+
+    @functools.cache
+    def devices() -> list[tuple[str, str]]:
+        import torch
+
+        return [
+            (torch.xpu.get_device_name(i), torch.xpu.get_device_capability(i)["target"])
+            for i in range(torch.xpu.device_count())
+        ]
+
+    def get_system() -> Any:
+        import torch
+
+        system = own()
+        if not torch.xpu.is_initialized():  # no graph of this process uses a device yet
+            return system
+        return {
+            **system,
+            "xpu": devices(),
+            "hash": codecache.sha256_hash(f"{system['hash']} {devices()}".encode()),
+        }
+
+    codecache.CacheBase.get_system = staticmethod(get_system)
+
+
 def enter_codecache(codecache: Any) -> None:
     """Patch ``torch._inductor.codecache``."""
+    key_graphs_by_device(codecache)
     map_weights(codecache)
     name_target(codecache)
     take_images_as_they_are(codecache)

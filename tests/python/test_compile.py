@@ -410,6 +410,25 @@ def test_the_cache_of_graphs_knows_the_compiler(tmp_path: Path) -> None:
             assert not hits()
 
 
+CACHED = """
+from torch._dynamo.utils import counters
+x = torch.arange(8.0, device="xpu")
+assert torch.equal(torch.compile(lambda x: x * 3 + 1)(x), x * 3 + 1)
+print(sum(n for names in counters.values() for name, n in names.items() if name.endswith("_cache_hit")))
+"""
+
+
+def test_the_cache_of_graphs_knows_the_device(tmp_path: Path) -> None:
+    """A graph that was compiled for one target is not loaded for another."""
+    kept = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "TORCHINDUCTOR_FX_GRAPH_CACHE": "1"}
+
+    def hits(**variables: str) -> bool:
+        return run_python(CACHED, env=kept | variables).stdout.strip() != "0"
+
+    found = [hits(), hits(), hits(OPENXPU_VARIANT="ref"), hits(OPENXPU_VARIANT="ref"), hits()]
+    assert found == [False, True, False, True, True]
+
+
 def test_autotuning_flushes_inner_caches_of_processors_only() -> None:
     """Flushing the last-level cache before each call takes longer than most kernels."""
     from torch._inductor.runtime.benchmarking import InductorBenchmarker
