@@ -159,7 +159,7 @@ static const char *bind_alu(struct instruction *in, void *(*allocate)(void *, si
         if (!o->load) return "type of a source not known";
         if (o->kind != OPERAND_IMMEDIATE) continue;
         o->constant = allocate(context, sizeof *o->constant);
-        if (!operand_constant(o, (enum domain)in->domain, logical, o->constant))
+        if (!operand_constant(o, &in->destination, (enum domain)in->domain, logical, o->constant))
             return "type of an immediate not known";
     }
     bool exists = true;

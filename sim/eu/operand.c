@@ -156,15 +156,24 @@ static float float_of_vf(uint32_t code) {
     return float_of_bits((code & 0x80) << 24 | ((code >> 4 & 7) + 124) << 23 | (code & 15) << 19);
 }
 
-bool operand_constant(const struct operand *o, enum domain domain, bool logical, union lanes *to) {
+/* Distance of the lanes of a destination in bytes. */
+static int distance(const struct operand *o) {
+    return o->kind == OPERAND_REGISTER && o->lanes > 1 ? o->lane[1] - o->lane[0] : type_bytes(o->type);
+}
+
+bool operand_constant(const struct operand *o, const struct operand *destination, enum domain domain,
+                      bool logical, union lanes *to) {
     memset(to, 0, sizeof *to);
     const bool is_float = domain == DOMAIN_F32 || domain == DOMAIN_F64;
     if (o->type == TYPE_V || o->type == TYPE_UV || o->type == TYPE_VF) {
         if (o->type == TYPE_VF && !is_float) return false;
+        /* an element lies beside each word (vf: dword) of the destination: lanes two words apart skip one */
+        const int bytes = o->type == TYPE_VF ? 4 : 2, step = distance(destination) / bytes;
         for (int i = 0; i < MAX_LANES; i++) {
-            const int nibble = (int)(o->immediate >> (4 * (i & 7)) & 15);
+            const int element = i * (step ? step : 1);
+            const int nibble = (int)(o->immediate >> (4 * (element & 7)) & 15);
             const int v = o->type == TYPE_V && (nibble & 8) ? nibble - 16 : nibble;
-            const float f = float_of_vf((uint32_t)(o->immediate >> (8 * (i & 3))) & 255);
+            const float f = float_of_vf((uint32_t)(o->immediate >> (8 * (element & 3))) & 255);
             if (domain == DOMAIN_I32) to->s32[i] = v;
             if (domain == DOMAIN_I64) to->s64[i] = v;
             if (domain == DOMAIN_F32) to->f32[i] = o->type == TYPE_VF ? f : (float)v;

@@ -6,8 +6,9 @@
 
 /* The function that loads a source, or NULL; sets o->direct if the register file can be used as it is. */
 load_function *operand_loader(struct operand *o, enum domain domain, bool logical);
-/* An immediate's lanes. */
-bool operand_constant(const struct operand *o, enum domain domain, bool logical, union lanes *to);
+/* An immediate's lanes; those of a packed vector depend on the destination's stride. */
+bool operand_constant(const struct operand *o, const struct operand *destination, enum domain domain,
+                      bool logical, union lanes *to);
 /* The conversion from a domain to a destination's type; NULL: none is needed or none exists (see `exists`).
  */
 convert_function *operand_converter(int type, enum domain domain, bool *exists);

@@ -156,7 +156,11 @@ def modified(product: Product) -> Iterator[Operation]:
 
 
 def immediates(product: Product) -> Iterator[Operation]:
-    """Immediate operands: scalars, and the packed vectors v, uv (2_datatypes.md) and vf."""
+    """Immediate operands: scalars, and the packed vectors v, uv (2_datatypes.md) and vf.
+
+    v and uv have an element for each word of the destination, so that fewer than 8 dwords take every other
+    one: intel-graphics-compiler, visa/ReduceExecSize.cpp ("mov (2) r1.0<1>:d 0x21:uv" becomes "0x0201:uv").
+    """
     for text, type, lanes in (
         ("0x12345678:ud", UD, [0x12345678] * 8),
         ("-5:d", D, [0xFFFFFFFB] * 8),
@@ -170,11 +174,17 @@ def immediates(product: Product) -> Iterator[Operation]:
         ("0x48403000:vf", F, [0, 0x3F800000, 0x40000000, 0x40400000] * 2),
         ("-5:w", D, [0xFFFFFFFB] * 8),
         ("0x8000:uw", D, [0x8000] * 8),
+        ("0xC080400:uv", UD, [0, 4, 8, 12]),
+        ("0x201:uv", UD, [1, 2]),
+        ("0xF010E00:v", D, [0, 0xFFFFFFFE, 1, 0xFFFFFFFF]),
     ):
+        count = len(lanes)
         operation = Operation(
-            "mov", type, (UD,), [(i,) for i in range(8)], lanes.__getitem__, lanes=8, label=text
+            "mov", type, (UD,), [(i,) for i in range(count)], lanes.__getitem__, lanes=count, label=text
         )
-        operation._instruction = lambda *_, text=text, type=type: f"mov (8|M0) r80.0<1>:{type.name} {text}"
+        operation._instruction = (
+            lambda *_, text=text, type=type, count=count: f"mov ({count}|M0) r80.0<1>:{type.name} {text}"
+        )
         operation._strides = lambda: (1, [1])
         yield operation
 
