@@ -28,16 +28,18 @@ static bool scratch_block(struct thread *t, const struct instruction *in, const 
     return true;
 }
 
-/* Header dword 2: the offset in bytes from the general state's base; descriptor 10:8: the size. */
+/* Header dword 2: the offset in local memory or from the general state's base, in owords, of the unaligned
+ * message (type 1) in bytes; descriptor 10:8: the size. */
 static bool oword_block(struct thread *t, const struct instruction *in, const struct message *m,
                         uint32_t mask) {
     static const uint16_t bytes[] = {16, 16, 32, 64, 128, 256, 0, 0};
     uint32_t offset;
     (void)mask;
     memcpy(&offset, t->registers + in->source[0].lane[0] + 8, 4);
-    const struct access a = {.thread = t, .in = in, .store = false};
-    return memory_read(&a, t->group->walk->bases.general + offset, t->registers + in->destination.lane[0],
-                       bytes[m->descriptor >> 8 & 7]);
+    const uint64_t at = (uint64_t)offset * (m->descriptor >> 14 & 1 ? 1 : 16);
+    const struct access a = {.thread = t, .in = in, .local = m->local};
+    return memory_read(&a, m->local ? local_address(at) : t->group->walk->bases.general + at,
+                       t->registers + in->destination.lane[0], bytes[m->descriptor >> 8 & 7]);
 }
 
 enum {
@@ -150,7 +152,8 @@ void hdc_decode(struct message *m, const struct instruction *in) {
         m->local = (d & 255) == LOCAL;
         m->execute = lsc_fence;
     } else if (in->unit == UNIT_DC0 && type <= 1) {
-        if ((d & 255) >= STATELESS_FROM && (d & 255) != LOCAL && (d >> 8 & 7) < 6) m->execute = oword_block;
+        m->local = (d & 255) == LOCAL;
+        if ((d & 255) >= STATELESS_FROM && (d >> 8 & 7) < 6) m->execute = oword_block;
     } else if (in->unit == UNIT_DC1 && (type & 16) && type != DC1_FLOAT_ATOMIC) {
         decode_flat(m, in, type);
     } else {

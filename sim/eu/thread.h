@@ -20,16 +20,18 @@ static inline void flag_merge(struct thread *t, const struct instruction *in, ui
     memcpy(t->registers + REG_FLAG + bit / 8, &v, sizeof v);
 }
 
-/* Lanes that the predicate selects, of all lanes of the execution size. */
+/* Lanes that the predicate selects, of all lanes of the execution size. any8h to all32h look at the 8 to 32 flags
+ * around a channel, also those beyond the execution size; any and all at those of the instruction's lanes. */
 static inline uint32_t predicate_bits(const struct thread *t, const struct instruction *in) {
     uint32_t p = flag_bits(t, in->flag, in->channel) & in->lane_mask;
     if (in->predicate_group != GROUP_LANE) {
-        const int width = in->group_lanes && in->group_lanes < in->lanes ? in->group_lanes : in->lanes;
+        const int width = in->group_lanes ? in->group_lanes : in->lanes;
         const uint32_t part = width >= 32 ? 0xffffffffu : (1u << width) - 1;
         uint32_t grouped = 0;
         for (int i = 0; i < in->lanes; i += width) {
-            const uint32_t these = p >> i & part, wanted = in->lane_mask >> i & part;
-            if (in->predicate_group == GROUP_ANY ? these != 0 : these == wanted) grouped |= part << i;
+            const int first = in->group_lanes ? (in->channel + i) & -width : in->channel;
+            const uint32_t these = flag_bits(t, in->flag, first) & part;
+            if (in->predicate_group == GROUP_ANY ? these != 0 : these == part) grouped |= part << i;
         }
         p = grouped;
     }

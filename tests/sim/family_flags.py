@@ -219,7 +219,9 @@ def groups_of(product: Product) -> list[tuple[str, int, bool]]:
 def joined(product: Product) -> Iterator[Case]:
     """Predicates of groups: any or all bits of each group of channels; .any and .all of the whole instruction.
 
-    PRM volume 2a (EU instruction fields, PredInv): the "effect of PredInv happens after PredCtrl".
+    The channels of a group count beyond the execution size: intel-graphics-compiler asks with (W&f0.0.any16h) in an
+    instruction of one lane whether any of 16 is on (visa/SWWA.cpp). PRM volume 2a (EU instruction fields, PredInv): the
+    "effect of PredInv happens after PredCtrl".
     """
     lanes = product.register // 2  # words in one register
     patterns = [
@@ -235,11 +237,9 @@ def joined(product: Product) -> Iterator[Case]:
         0x7FFF7F7D,
     ]
     for suffix, size, every in groups_of(product):
-        size = size or lanes
-        if size > lanes:
-            continue
-        for inverse in ("", "~"):
-            yield _joined(product, lanes, suffix, size, every, inverse, patterns)
+        for count in (lanes, 1):
+            for inverse in ("", "~"):
+                yield _joined(product, count, suffix, size or count, every, inverse, patterns)
 
 
 def _joined(product, lanes, suffix, size, every, inverse, patterns) -> Case:
@@ -266,7 +266,9 @@ def _joined(product, lanes, suffix, size, every, inverse, patterns) -> Case:
                     )
         return wrong
 
-    return Case(f"({inverse}f0.0{suffix}) mov", text, {20: flags}, {80: 1}, check, rows=len(patterns))
+    return Case(
+        f"({inverse}f0.0{suffix}) mov ({lanes}|M0)", text, {20: flags}, {80: 1}, check, rows=len(patterns)
+    )
 
 
 def masked(product: Product) -> Iterator[Case]:

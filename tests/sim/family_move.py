@@ -182,8 +182,8 @@ def immediates(product: Product) -> Iterator[Operation]:
         operation = Operation(
             "mov", type, (UD,), [(i,) for i in range(count)], lanes.__getitem__, lanes=count, label=text
         )
-        operation._instruction = (
-            lambda *_, text=text, type=type, count=count: f"mov ({count}|M0) r80.0<1>:{type.name} {text}"
+        operation._instruction = lambda *_, text=text, type=type, count=count: (
+            f"mov ({count}|M0) r80.0<1>:{type.name} {text}"
         )
         operation._strides = lambda: (1, [1])
         yield operation
