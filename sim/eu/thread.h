@@ -20,8 +20,9 @@ static inline void flag_merge(struct thread *t, const struct instruction *in, ui
     memcpy(t->registers + REG_FLAG + bit / 8, &v, sizeof v);
 }
 
-/* Lanes that the predicate selects, of all lanes of the execution size. any8h to all32h look at the 8 to 32 flags
- * around a channel, also those beyond the execution size; any and all at those of the instruction's lanes. */
+/* Lanes that the predicate selects, of all lanes of the execution size. any8h to all32h look at the 8 to 32
+ * flags around a channel, also those beyond the execution size; any and all at those of the instruction's
+ * lanes. */
 static inline uint32_t predicate_bits(const struct thread *t, const struct instruction *in) {
     uint32_t p = flag_bits(t, in->flag, in->channel) & in->lane_mask;
     if (in->predicate_group != GROUP_LANE) {
