@@ -7,6 +7,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/native/utils/ParamUtils.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/convolution_backward_overrideable_native.h>
@@ -130,12 +131,43 @@ bool is_wrong_with_amx(const Tensor &input, const Tensor &weight, const ConvSett
            (input.size(-1) == 1 ||
             openxpu::is_wrong_with_amx(s.output_size(input, weight), weight.sizes(), s.stride, s.padding));
 }
+
+// Whether to put zeros around the wide side instead of padding.
+bool has_no_whole_window(const Tensor &input, const Tensor &weight, const ConvSettings &s) {
+    const auto output = s.output_size(input, weight);
+    const IntArrayRef in = input.sizes(), out = output;
+    return openxpu::has_no_whole_window(s.transposed ? out : in, s.transposed ? in : out, weight.sizes(),
+                                        s.stride, s.padding, s.dilation);
+}
+ConvSettings without_padding(const ConvSettings &s) {
+    return {s.stride, std::vector<int64_t>(s.stride.size(), 0), s.dilation, s.transposed, s.output_padding,
+            s.groups};
+}
+Tensor with_zeros_around(const Tensor &wide, const std::vector<int64_t> &padding) {
+    std::vector<int64_t> both; // the last dimension first
+    for (size_t i = padding.size(); i-- > 0;) both.insert(both.end(), 2, padding[i]);
+    return at::constant_pad_nd(wide, both);
+}
+Tensor without_border(Tensor wide, const std::vector<int64_t> &padding) {
+    if (!wide.defined()) return wide;
+    const auto format = wide.suggest_memory_format();
+    for (size_t i = 0; i < padding.size(); i++) {
+        const auto dim = static_cast<int64_t>(i) + 2;
+        wide = wide.slice(dim, padding[i], wide.size(dim) - padding[i]);
+    }
+    return wide.contiguous(format);
+}
 Tensor host_operand(const Tensor &cpu, const ConvSettings &s, bool in_float) {
     return in_float && cpu.defined() ? cpu.to(at::kFloat) : widened(cpu, s);
 }
 
 // Convolution with PyTorch's CPU operator.
 std::array<Tensor, 1> convolution_cpu(const ConvSettings &s, const std::array<Tensor, 3> &x) {
+    if (has_no_whole_window(x[0], x[1], s)) {
+        if (!s.transposed)
+            return convolution_cpu(without_padding(s), {with_zeros_around(x[0], s.padding), x[1], x[2]});
+        return {without_border(convolution_cpu(without_padding(s), x)[0], s.padding)};
+    }
     const auto format = format_of(x[0], x[1]);
     const bool in_float = is_wrong_with_amx(x[0], x[1], s);
     std::optional<Tensor> bias;
@@ -156,7 +188,9 @@ struct ConvGradient {
     std::array<bool, 3> wanted;
 };
 std::array<Tensor, 3> gradients_of_onednn(const ConvGradient &g, const std::array<Tensor, 3> &x) {
-    const auto format = format_of(x[1], x[2]);
+    const bool needs_plain =
+        g.of.transposed && openxpu::has_wrong_transposed_gradient(x[1].sizes(), x[2].sizes());
+    const auto format = needs_plain ? at::MemoryFormat::Contiguous : format_of(x[1], x[2]);
     const bool in_float = is_wrong_with_amx(x[1], x[2], g.of);
     auto [input, weight, bias] = at::convolution_backward(
         host_operand(in_order(x[0], format), g.of, in_float),
@@ -182,7 +216,15 @@ Tensor gradient_of_one_tap(const ConvGradient &g, std::array<Tensor, 3> x) {
 
 // {of the result, input, weight} -> gradients of {input, weight, bias}, each only if it is wanted.
 std::array<Tensor, 3> convolution_gradients_cpu(const ConvGradient &g, const std::array<Tensor, 3> &x) {
-    const int64_t channels = x[g.of.transposed ? 0 : 1].size(1) / g.of.groups;
+    const int wide = g.of.transposed ? 0 : 1;
+    const int64_t channels = x[wide].size(1) / g.of.groups;
+    if (has_no_whole_window(x[1], x[2], g.of)) {
+        auto padded = x;
+        padded[wide] = with_zeros_around(x[wide], g.of.padding);
+        auto result = convolution_gradients_cpu({without_padding(g.of), g.channels, g.wanted}, padded);
+        if (!g.of.transposed) result[0] = without_border(std::move(result[0]), g.of.padding);
+        return result;
+    }
     const bool is_apart =
         g.wanted[1] && x[0].numel() > 0 && x[1].numel() > 0 &&
         openxpu::has_wrong_weight_gradient(x[2].sizes(), channels, g.of.stride, g.of.padding);
@@ -274,7 +316,7 @@ bool fuses_on_host(const Convolution &c, const xpu_post_ops &post_ops) {
     return simple && !c.transposed && !openxpu::is_captured(c.device()) &&
            at::globalContext().userEnabledMkldnn() && c.input.dim() > 3 && c.input.numel() > 0 &&
            c.weight.numel() > 0 && (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf) &&
-           !is_wrong_with_amx(c.input, c.weight, c);
+           !is_wrong_with_amx(c.input, c.weight, c) && !has_no_whole_window(c.input, c.weight, c);
 }
 
 // Applies post-ops that oneDNN doesn't fuse.

@@ -649,7 +649,9 @@ std::optional<Tensor> by_host(const Convolution &c, const Binary *binary, const 
     if (x_zero < 0 || x_zero > 255) return std::nullopt;
     const auto shape = at::native::conv_output_size(x.sizes(), kernel.sizes(), c.padding.vec(),
                                                     c.stride.vec(), c.dilation.vec());
-    if (openxpu::is_wrong_with_amx(shape, kernel.sizes(), c.stride.vec(), c.padding.vec()))
+    if (openxpu::is_wrong_with_amx(shape, kernel.sizes(), c.stride.vec(), c.padding.vec()) ||
+        openxpu::has_no_whole_window(x.sizes(), shape, kernel.sizes(), c.stride.vec(), c.padding.vec(),
+                                     c.dilation.vec()))
         return std::nullopt;
     if (binary) check_binary(*binary, output, shape);
     post_ops_of(unary.name, unary.scalars, unary.algorithm); // or its error

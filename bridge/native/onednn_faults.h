@@ -51,4 +51,27 @@ inline bool has_wrong_weight_gradient(c10::IntArrayRef weight, int64_t channels,
     return channels < 16 && is(weight.slice(2), 1) && is(padding, 0) && !is(stride, 1);
 }
 
+// On processors with AVX-512: the gradient of the input of a transposed convolution with one channel a group
+// is computed from uninitialized memory if the input has one column and channels lie last. `input` and
+// `weight` are whole sizes.
+inline bool has_wrong_transposed_gradient(c10::IntArrayRef input, c10::IntArrayRef weight) {
+    return weight[1] == 1 && input.back() == 1;
+}
+
+// On processors with AVX-512: https://github.com/uxlfoundation/oneDNN/issues/5942, whose condition is wider.
+// If in some dimension no window lies wholly inside `wide` (the input, or the result of a transposed
+// convolution), as with a kernel of 3 and a padding of 1 on 2 pixels, the weight's gradient may be
+// computed from uninitialized memory; and if no tap touches a pixel, the forward pass ends the process.
+// With zeros around `wide` instead of padding both are right. `wide` and `narrow` are whole sizes.
+inline bool has_no_whole_window(c10::IntArrayRef wide, c10::IntArrayRef narrow, c10::IntArrayRef weight,
+                                c10::IntArrayRef stride, c10::IntArrayRef padding,
+                                c10::IntArrayRef dilation) {
+    for (size_t i = 0; i < stride.size(); i++) {
+        const int64_t first = (padding[i] + stride[i] - 1) / stride[i]; // that starts inside
+        const int64_t end = first * stride[i] - padding[i] + (weight[i + 2] - 1) * dilation[i];
+        if (first >= narrow[i + 2] || end >= wide[i + 2]) return true;
+    }
+    return false;
+}
+
 } // namespace openxpu

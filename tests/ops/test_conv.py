@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from comparing import TOLERANCE, assert_close
+from processes import run_python
 from torch import Tensor
 
 # dims, channels in and out, groups, kernel, stride, padding, dilation
@@ -269,6 +270,79 @@ def test_shapes_that_onednn_gets_wrong_with_amx(
                 given, w.to("xpu"), None, padding, stride, dilation, 1, "relu", [], ""
             )
             assert_close(fused, want.relu(), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+    "narrow, kernel, stride",
+    [((7, 1), (1, 4), (1, 3)), ((4, 1), (2, 2), (1, 2)), ((2, 3, 1), (3, 3, 3), (3, 1, 3))],
+)
+def test_transposed_to_one_channel_from_one_column(
+    narrow: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...], groups: int, dtype: torch.dtype
+) -> None:
+    """PyTorch's CPU gradient of the input is wrong where channels lie last."""
+    dims = len(narrow)
+    x = torch.randn(2, 48 * groups, *narrow).to(dtype).contiguous(memory_format=FORMATS[dims])
+    wide = [(n - 1) * s + k for n, s, k in zip(narrow, stride, kernel, strict=True)]
+    w = torch.randn(48 * groups, 1, *kernel).to(dtype)
+    check_gradients(x.to("xpu"), w, stride, (0,) * dims, True, (2, groups, *wide), groups)
+
+
+SMALL_IMAGES = """
+import random
+from comparing import assert_close
+aten, chosen = torch.ops.aten, random.Random(SEED)
+
+def sizes(least, most):
+    return [chosen.randint(least, most) for _ in range(dims)]
+
+def compare(x, w, bias, dy, *how):
+    here = [t.to("xpu").contiguous(memory_format=last) for t in (x, w, dy)]
+    wide = [t.double() for t in (x, w, dy)]
+    options = {"dtype": x.dtype, "what": f"{x.dtype} {(*x.shape,)} {(*w.shape,)} {how}"}
+    want = aten.convolution(wide[0], wide[1], bias.double(), *how)
+    assert_close(aten.convolution(*here[:2], bias.to("xpu"), *how), want, **options)
+    if not how[3] and dims > 1:
+        settings = (how[1], how[0], how[2], how[5], "relu", [], "")
+        fused = torch.ops.mkldnn._convolution_pointwise(*here[:2], bias.to("xpu"), *settings)
+        assert_close(fused, want.relu(), **options)
+    got = aten.convolution_backward(here[2], *here[:2], [dy.shape[1]], *how, [True, True, True])
+    want = aten.convolution_backward(wide[2], *wide[:2], [dy.shape[1]], *how, [True, True, True])
+    for one, other in zip(got, want, strict=True):
+        assert_close(one, other, **options)
+
+done = 0
+while done < 100:
+    dims, groups = chosen.choice([1, 2, 2, 3]), chosen.choice([1, 1, 1, 2])
+    many, few = (chosen.choice([1, 2, 3, 8, 16, 20, 32]) for _ in range(2))
+    extent, kernel, stride, dilation, padding = sizes(1, 3), sizes(1, 4), sizes(1, 4), sizes(1, 2), sizes(0, 3)
+    reach = [d * (k - 1) for d, k in zip(dilation, kernel)]
+    result = [(n + 2 * p - r - 1) // s + 1 for n, p, r, s in zip(extent, padding, reach, stride)]
+    if min(result) < 1:
+        continue
+    more = [n - (m - 1) * s + 2 * p - r - 1 for n, m, s, p, r in zip(extent, result, stride, padding, reach)]
+    last = chosen.choice([torch.contiguous_format, *({2: [torch.channels_last]}.get(dims, []))])
+    dtype = chosen.choice([torch.float32, torch.bfloat16, torch.bfloat16, torch.float16])
+    x, y, w, b, c = (
+        torch.randn(shape, dtype=dtype)
+        for shape in (
+            (2, groups * many, *extent), (2, groups * few, *result), (groups * few, many, *kernel),
+            (groups * few,), (groups * many,),
+        )
+    )
+    settings = (stride, padding, dilation)
+    compare(x, w, b, y, *settings, False, [0] * dims, groups)
+    compare(y, w, c, x, *settings, True, more, groups)
+    done += 1
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_images_smaller_than_the_kernel(seed: int) -> None:
+    """Where no window lies inside the image, oneDNN reads uninitialized memory or ends the process."""
+    poison = "glibc.malloc.perturb=129:glibc.malloc.tcache_count=0:glibc.malloc.mmap_max=0"
+    run_python(SMALL_IMAGES.replace("SEED", str(seed)), env={"GLIBC_TUNABLES": poison})
 
 
 def test_autocast() -> None:
