@@ -47,7 +47,7 @@ NOISE = re.compile(
     r"""
       ^\#ifndef\ (XPU_\w+_H)\n\#define\ \1\n
     | ^\#ifdef\ __cplusplus\n.*?^\#endif\n
-    | ^\#if\ defined\(_WIN32\)\n.*?^\#endif\n
+    | ^\#if\ [^\n]*defined\(_WIN32\)[^\n]*\n.*?^\#endif\n
     | ^\#include\ [^\n]*\n
     | ^\#endif\n\Z
     """,
