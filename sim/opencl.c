@@ -40,7 +40,7 @@ typedef int get_info(void *object, uint32_t what, size_t size, void *to, size_t 
 static void *const *next;              /* the loader's or the next layer's functions */
 static void *functions[FUNCTIONS_MAX]; /* those with this layer's in their places */
 
-_Thread_local uint64_t sim_wanted_bytes;
+_Thread_local uint64_t sim_requested_bytes;
 
 /* ---- kernels ---- */
 
@@ -170,9 +170,9 @@ static int set_kernel_argument(void *kernel, uint32_t index, size_t size, const 
 
 static void *create_buffer(void *context, uint64_t flags, size_t size, void *host, int *status) {
     void *(*const create)(void *, uint64_t, size_t, void *, int *) = next[CREATE_BUFFER];
-    sim_wanted_bytes = size;
+    sim_requested_bytes = size;
     void *made = create(context, flags, size, host, status);
-    sim_wanted_bytes = 0;
+    sim_requested_bytes = 0;
     return made;
 }
 
@@ -180,9 +180,9 @@ static void *create_buffer_with_properties(void *context, const uint64_t *proper
                                            size_t size, void *host, int *status) {
     void *(*const create)(void *, const uint64_t *, uint64_t, size_t, void *, int *) =
         next[CREATE_BUFFER_WITH_PROPERTIES];
-    sim_wanted_bytes = size;
+    sim_requested_bytes = size;
     void *made = create(context, properties, flags, size, host, status);
-    sim_wanted_bytes = 0;
+    sim_requested_bytes = 0;
     return made;
 }
 
@@ -195,17 +195,17 @@ static allocate_device *next_device, *next_shared;
 
 static void *host_memory(void *context, const uint64_t *properties, size_t size, uint32_t alignment,
                          int *status) {
-    sim_wanted_bytes = size;
+    sim_requested_bytes = size;
     void *made = next_host(context, properties, size, alignment, status);
-    sim_wanted_bytes = 0;
+    sim_requested_bytes = 0;
     return made;
 }
 
 static void *memory_of(allocate_device *allocate, void *context, void *device, const uint64_t *properties,
                        size_t size, uint32_t alignment, int *status) {
-    sim_wanted_bytes = size;
+    sim_requested_bytes = size;
     void *made = allocate(context, device, properties, size, alignment, status);
-    sim_wanted_bytes = 0;
+    sim_requested_bytes = 0;
     return made;
 }
 

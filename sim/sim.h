@@ -124,7 +124,7 @@ uint64_t sim_vm_generation(const struct sim_vm *vm);
 /* ---- what OpenCL says ---- */
 
 /* Bytes that the program asks for in an allocation that this thread is about to make; 0: in none. */
-extern _Thread_local uint64_t sim_wanted_bytes;
+extern _Thread_local uint64_t sim_requested_bytes;
 
 struct sim_kernel {
     const char *name;

@@ -81,11 +81,12 @@ static int check_create(const struct xe_file *file, const struct xe_gem_create *
 }
 
 /* Is the object what the program allocates at the moment? The driver rounds sizes up. */
-static void note_wanted(struct xe_bo *object) {
-    if (!sim_wanted_bytes || object->size < sim_wanted_bytes || object->size - sim_wanted_bytes > ROUNDED_MAX)
+static void note_requested(struct xe_bo *object) {
+    if (!sim_requested_bytes || object->size < sim_requested_bytes ||
+        object->size - sim_requested_bytes > ROUNDED_MAX)
         return;
-    object->wanted = sim_wanted_bytes;
-    sim_wanted_bytes = 0;
+    object->requested = sim_requested_bytes;
+    sim_requested_bytes = 0;
     if ((sim_options()->checks & SIM_CHECK_UNINITIALIZED) && object->size <= POISONED_MAX)
         memset(object->file->memory + object->offset, SIM_POISON, object->size);
 }
@@ -111,7 +112,7 @@ int xe_gem_create(struct xe_file *file, struct xe_gem_create *create) {
         return -ENOMEM;
     }
     if (video) file->video_used += object->size;
-    note_wanted(object);
+    note_requested(object);
     create->handle = handle;
     SIM_LOG(SIM_LOG_BINDS, "object %u: %#lx bytes, placement %u", handle, create->size, create->placement);
     return 0;

@@ -147,14 +147,14 @@ void xe_syncs_signal(struct sim_vm *vm, const struct job_sync *syncs, uint32_t c
 static bool fence_reached(void *argument) {
     const struct xe_wait_user_fence *wait = argument;
     uint64_t value = atomic_load((_Atomic uint64_t *)(uintptr_t)wait->address) & wait->mask;
-    uint64_t wanted = wait->value & wait->mask;
+    uint64_t expected = wait->value & wait->mask;
     switch (wait->op) {
-    case XE_WAIT_EQ: return value == wanted;
-    case XE_WAIT_NEQ: return value != wanted;
-    case XE_WAIT_GT: return value > wanted;
-    case XE_WAIT_GTE: return value >= wanted;
-    case XE_WAIT_LT: return value < wanted;
-    default: return value <= wanted;
+    case XE_WAIT_EQ: return value == expected;
+    case XE_WAIT_NEQ: return value != expected;
+    case XE_WAIT_GT: return value > expected;
+    case XE_WAIT_GTE: return value >= expected;
+    case XE_WAIT_LT: return value < expected;
+    default: return value <= expected;
     }
 }
 

@@ -167,8 +167,8 @@ bool sim_vm_allocation(struct sim_vm *vm, uint64_t address, uint64_t *start, uin
         const struct range *r = &vm->ranges[at];
         const uint64_t before =
             r->object ? (uint64_t)(r->host - r->object->file->memory) - r->object->offset : 0;
-        if (r->object && r->object->wanted > before && r->object->wanted - before < r->size)
-            *size = r->object->wanted - before;
+        if (r->object && r->object->requested > before && r->object->requested - before < r->size)
+            *size = r->object->requested - before;
     }
     pthread_mutex_unlock(&vm->lock);
     return found;

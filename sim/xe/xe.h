@@ -62,7 +62,7 @@ struct xe_bo {
     uint64_t offset, size; /* in the file's memory */
     uint32_t references;   /* the handle's and the binds', under the file's lock */
     bool video;
-    uint64_t wanted; /* bytes that the program asked for; 0: not known */
+    uint64_t requested; /* bytes that the program asked for; 0: not known */
 };
 #define XE_MEMORY_SIZE (1ull << 42)
 #define XE_BARRIER_OFFSET 0 /* a page that holds nothing, for XE_MMAP_PCI_BARRIER */
