@@ -58,11 +58,11 @@ inline bool has_wrong_transposed_gradient(c10::IntArrayRef input, c10::IntArrayR
     return weight[1] == 1 && input.back() == 1;
 }
 
-// On processors with AVX-512: https://github.com/uxlfoundation/oneDNN/issues/5942, whose condition is wider.
-// If in some dimension no window lies wholly inside `wide` (the input, or the result of a transposed
-// convolution), as with a kernel of 3 and a padding of 1 on 2 pixels, the weight's gradient may be
-// computed from uninitialized memory; and if no tap touches a pixel, the forward pass ends the process.
-// With zeros around `wide` instead of padding both are right. `wide` and `narrow` are whole sizes.
+// On processors with AVX-512, for small images: if in some dimension no window lies wholly inside `wide` (the
+// input, or the result of a transposed convolution), as with a kernel of 3 and a padding of 1 on 2 pixels,
+// the weight's gradient may be computed from uninitialized memory. If no tap touches a pixel either, the
+// forward pass ends the process: https://github.com/uxlfoundation/oneDNN/issues/5942. With zeros around
+// `wide` instead of padding both are right. `wide`, `narrow` and `weight` are whole sizes.
 inline bool has_no_whole_window(c10::IntArrayRef wide, c10::IntArrayRef narrow, c10::IntArrayRef weight,
                                 c10::IntArrayRef stride, c10::IntArrayRef padding,
                                 c10::IntArrayRef dilation) {
