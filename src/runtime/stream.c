@@ -21,6 +21,16 @@ typedef struct external {
 static _Atomic(external *) externals;
 static os_mutex create_lock = OS_MUTEX_INIT; /* guards the creation of streams */
 
+/* Whether the driver orders queues of different priorities, which run in different contexts, as events ask.
+ * Intel's does not before Xe-HP (architecture 12.50): there it even waits forever for a queue that has waited
+ * for another context, since it takes the number of that context's work for its own (26.27, enqueueHandler
+ * without submission). */
+static bool orders_priorities(const cl_device *device) {
+    enum { XE_HP = 12 << 22 | 50 << 14 };
+    const xpu_device_properties *p = &device->properties;
+    return !p->architecture || p->has_inline_ptx || p->architecture >= XE_HP;
+}
+
 static xpu_status make_queue(const cl_device *device, int priority, bool times, cl_command_queue *queue) {
     static const cl_bitfield hints[PRIORITIES] = {CL_QUEUE_PRIORITY_HIGH_KHR, CL_QUEUE_PRIORITY_MED_KHR,
                                                   CL_QUEUE_PRIORITY_LOW_KHR};
@@ -28,6 +38,7 @@ static xpu_status make_queue(const cl_device *device, int priority, bool times, 
     cl_bitfield properties[] = {CL_QUEUE_PROPERTIES, flags, CL_QUEUE_PRIORITY_KHR,
                                 hints[priority - XPU_PRIORITY_HIGH], 0};
     cl_int error;
+    if (!orders_priorities(device)) properties[2] = 0;
     *queue = device->api->clCreateCommandQueueWithProperties(device->context, device->id, properties, &error);
     if (error == CL_INVALID_VALUE || error == CL_INVALID_QUEUE_PROPERTIES) { /* no cl_khr_priority_hints */
         properties[2] = 0;
