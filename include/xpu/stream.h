@@ -27,7 +27,8 @@ typedef struct xpu_event xpu_event;
 /* The default stream of `device`. */
 XPU_API xpu_status xpu_stream_default(int device, xpu_stream **stream);
 
-/* A stream of that priority from the pool, round robin over XPU_STREAMS_PER_PRIORITY. */
+/* A stream of that priority from the pool, round robin over XPU_STREAMS_PER_PRIORITY. The priority is a hint
+ * to the driver; on Intel GPUs before Xe-HP it has no effect. */
 XPU_API xpu_status xpu_stream_from_pool(int device, int priority, xpu_stream **stream);
 
 /* A stream for the caller's cl_command_queue, which must be in-order and of a context that libxpu created or
