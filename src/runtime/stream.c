@@ -21,10 +21,9 @@ typedef struct external {
 static _Atomic(external *) externals;
 static os_mutex create_lock = OS_MUTEX_INIT; /* guards the creation of streams */
 
-/* Whether the driver orders queues of different priorities, which run in different contexts, as events ask.
- * Intel's does not before Xe-HP (architecture 12.50): there it even waits forever for a queue that has waited
- * for another context, since it takes the number of that context's work for its own (26.27, enqueueHandler
- * without submission). */
+/* Whether events order queues of different priorities, which run in different contexts. Before Xe-HP
+ * (architecture 12.50) Intel's driver (26.27) does not order them. It even hangs when a queue is released
+ * that has waited for another context, because it takes that context's task count for its own. */
 static bool orders_priorities(const cl_device *device) {
     enum { XE_HP = 12 << 22 | 50 << 14 };
     const xpu_device_properties *p = &device->properties;
