@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from processes import POISONED_HEAP
+
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build" / "legs"
 SKIPPED = 77
@@ -36,9 +38,7 @@ PYTEST = "OMP_WAIT_POLICY=passive .venv/bin/python -m pytest -q -n 3 --dist work
 # How `make test` runs most tests: with pairs of parameters (tests/sampling.py), and without the optimizer of the
 # driver's compiler, which takes most of the time. "optimized" and "c" test what it optimizes, `make test-all` all.
 QUICK = "OPENXPU_TEST_PAIRS=1 OPENXPU_BUILD_OPTIONS=-cl-opt-disable"
-# The C library fills memory that it gives and takes back, as OPENXPU_POISON=ff fills that of devices: PyTorch's CPU
-# libraries, which compute on CPU devices, must not read what nothing wrote.
-POISON = "GLIBC_TUNABLES=glibc.malloc.perturb=129:glibc.malloc.tcache_count=0:glibc.malloc.mmap_max=0"
+POISON = " ".join(f"{name}={value}" for name, value in POISONED_HEAP.items())
 ALL_SAMPLES = f"OPENXPU_TEST_ALL=1 {PYTEST.replace('600', '3600')}"
 UNITS = "build/tests/c/test_"
 

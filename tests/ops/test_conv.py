@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from comparing import TOLERANCE, assert_close
-from processes import run_python
+from processes import POISONED_HEAP, run_python
 from torch import Tensor
 
 # dims, channels in and out, groups, kernel, stride, padding, dilation
@@ -341,8 +341,7 @@ while done < 100:
 @pytest.mark.parametrize("seed", range(4))
 def test_images_smaller_than_the_kernel(seed: int) -> None:
     """Where no window lies inside the image, oneDNN reads uninitialized memory or ends the process."""
-    poison = "glibc.malloc.perturb=129:glibc.malloc.tcache_count=0:glibc.malloc.mmap_max=0"
-    run_python(SMALL_IMAGES.replace("SEED", str(seed)), env={"GLIBC_TUNABLES": poison})
+    run_python(SMALL_IMAGES.replace("SEED", str(seed)), env=POISONED_HEAP)
 
 
 def test_autocast() -> None:
