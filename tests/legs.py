@@ -118,7 +118,7 @@ SIM = {
     "sim-triton": "tests/sim/run.sh triton",
 } | {
     f"sim-c-{product}": f"tests/sim/run.sh c-{product}"
-    for product in ("bmg", "lnl", "ptl", "pvc", "dg2", "mtl")
+    for product in ("bmg", "lnl", "ptl", "pvc", "dg2", "mtl", "tgllp")
 }
 SUITES = {
     "check": CHECK,

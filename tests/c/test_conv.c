@@ -531,7 +531,8 @@ static void choice(void **unused) {
         const bool large = cases[i].purpose == LARGE;
         if (!large && cases[i].purpose != SMALL) continue;
         for (int pinned = 0; pinned < 2; pinned++) {
-            SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index("matrix_tile"), pinned ? tile_of(p) : 1 << 20));
+            SUCCEEDS(xpu_tuning_set(0, xpu_tuning_index("matrix_tile"),
+                                    pinned ? tile_that_fits(p->dtype, tile_of(p)) : 1 << 20));
             operands o;
             set(p, &o);
             const int tiles_before = of_y, others_before = plain + by_patches;

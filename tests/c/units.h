@@ -22,6 +22,16 @@ static inline unit_kind units_of_device(void) {
     return UNITS_NONE;
 }
 
+/* `tile` or, where it needs more registers or local memory than the device has, the first after it that fits. */
+static inline int tile_that_fits(xpu_dtype dtype, int tile) {
+    for (int i = tile; i < xpu_tile_count(); i++) {
+        xpu_tile found;
+        SUCCEEDS(xpu_tile_get(0, dtype, false, i, &found));
+        if (found.is_candidate) return i;
+    }
+    return tile;
+}
+
 /* Does int8 use dot products of four while half precision has no engine? Then int8 tiles have separate
  * rates. */
 static inline bool has_dot(void) {
