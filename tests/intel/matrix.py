@@ -7,8 +7,10 @@ without XMX, and in int8 with 4-way dot products. It checks the convolutions of 
 fp32 and int8, those of uint8 activations, and the spills of products of a few rows with quantized weights.
 
 For products on XMX with SIMD8, whose operands pass through local memory, and for attention, the bar is on the
-fraction of time in which XMX is busy in the main loop. The model assumes no memory stalls, 8 clocks per
-matrix instruction and 1 clock per other instruction, which other threads issue in the meantime.
+fraction of time in which XMX multiplies in the main loop. The model assumes no memory stalls, 8 clocks per
+matrix instruction and 1 clock per other instruction, which other threads issue in the meantime. Idle matrix
+instructions, which the compiler puts before others on dg2 to get around a fault of the hardware, take as long as
+others.
 """
 
 from __future__ import annotations
@@ -469,10 +471,10 @@ def sources(all_of: list[Kernel], folder: Path) -> list[Path]:
     return files
 
 
-def main_loop(listing: str, alternatives: bool = False) -> tuple[int, int]:
-    """Return the numbers of matrix instructions and of all instructions in main_body."""
+def main_loop(listing: str, alternatives: bool = False) -> tuple[int, int, int]:
+    """Return the numbers of matrix instructions, of idle ones, and of all instructions in main_body."""
     body = main_body(listing, alternatives)
-    return units_of(body), len(body) or 1
+    return units_of(body), sum(IDLE.search(line) is not None for line in body), len(body) or 1
 
 
 def units_of(body: list[str]) -> int:
@@ -483,9 +485,8 @@ def units_of(body: list[str]) -> int:
 def main_body(listing: str, alternatives: bool = False) -> list[str]:
     """Return the instructions of the main loop: the most matrix instructions, then the fewest others.
 
-    Loops that contain loops are skipped. Idle matrix instructions, which dg2 needs before some others, count
-    as other instructions. A skipped branch without matrix instructions handles edges, or the start of a group
-    of quantized elements, and does not count. With `alternatives`, the longer of two exclusive branches
+    Loops that contain loops are skipped. A skipped branch without matrix instructions handles edges, or the start
+    of a group of quantized elements, and does not count. With `alternatives`, the longer of two exclusive branches
     counts.
     """
     lines = [line for line in listing.splitlines() if line.strip() and not line.strip().startswith("//")]
@@ -588,8 +589,8 @@ def look(ocloc: Path, source: Path, product: str, kernel: Kernel) -> tuple[float
     name = "tf32" if dtype == "f32" else dtype
     left = "u8" if "-DA_UNSIGNED" in kernel.request else name
     wrong = "" if types == {instruction(left, name)} else f"of the types {types or 'none'}"
-    units, every = main_loop(listing, kernel.request.startswith("attention"))
-    part = min(1, 8 * units / (every - units or 1)) if kernel.busy else units / every
+    units, idle, every = main_loop(listing, kernel.request.startswith("attention"))
+    part = 8 * units / (max(8 * (units + idle), every - units - idle) or 1) if kernel.busy else units / every
     return part, spills_of(listing), wrong
 
 

@@ -202,14 +202,15 @@ INLINED void multiply_rows(__private float8 (*s)[SUMS_M], __private const left_r
     BLOCKS_OF(i, j, width) s[j][i] = 0;
     UNROLL for (int c = 0; c < MOST_CHUNKS; c++)
         if (c < chunks) {
-            int8 left[SUMS_M];
-            UNROLL for (int i = 0; i < SUMS_M; i++)
-                left[i] = c < HELD ? rows->held[i][c]
-                                   : read_dpas_block(rows->rest + (i * REST + c - HELD) * DPAS_BLOCK_BYTES);
-            UNROLL for (int j = 0; j < width; j++) {
-                const int8 block = read_dpas_block(right + (j * chunks + c) * DPAS_BLOCK_BYTES);
-                UNROLL for (int i = 0; i < SUMS_M; i++)
-                    s[j][i] = MULTIPLY(left[i], block, s[j][i]);
+            int8 block[STEP / 8]; /* of which the first `width` are used */
+            UNROLL for (int j = 0; j < width; j++)
+                block[j] = read_dpas_block(right + (j * chunks + c) * DPAS_BLOCK_BYTES);
+            UNROLL for (int i = 0; i < SUMS_M; i++) {
+                const int8 left =
+                    c < HELD ? rows->held[i][c]
+                             : read_dpas_block(rows->rest + (i * REST + c - HELD) * DPAS_BLOCK_BYTES);
+                UNROLL for (int j = 0; j < width; j++)
+                    s[j][i] = MULTIPLY(left, block[j], s[j][i]);
             }
         }
 }

@@ -139,13 +139,13 @@ static inline void store_right_transposed(__local uchar *local_tile, __private c
 static inline void multiply_dpas_blocks(__private sum_block (*sum)[SUMS_N], const __local uchar *a,
                                         const __local uchar *b) {
     UNROLL for (int h = 0; h < 2; h++) {
-        int8 left[SUMS_M];
-        UNROLL for (int i = 0; i < SUMS_M; i++)
-            left[i] = read_dpas_block(a + (i * 2 + h) * DPAS_BLOCK_BYTES);
-        UNROLL for (int j = 0; j < SUMS_N; j++) {
-            const int8 right = read_dpas_block(b + (j * 2 + h) * DPAS_BLOCK_BYTES);
-            UNROLL for (int i = 0; i < SUMS_M; i++)
-                sum[i][j] = MULTIPLY(left[i], right, sum[i][j]);
+        int8 right[SUMS_N];
+        UNROLL for (int j = 0; j < SUMS_N; j++)
+            right[j] = read_dpas_block(b + (j * 2 + h) * DPAS_BLOCK_BYTES);
+        UNROLL for (int i = 0; i < SUMS_M; i++) {
+            const int8 left = read_dpas_block(a + (i * 2 + h) * DPAS_BLOCK_BYTES);
+            UNROLL for (int j = 0; j < SUMS_N; j++)
+                sum[i][j] = MULTIPLY(left, right[j], sum[i][j]);
         }
     }
 }
