@@ -5,6 +5,7 @@
  *     OPENXPU_SIM_LOG           enum sim_log_level; 0
  *     OPENXPU_SIM_CHECK         races,memory,uninitialized; none
  *     OPENXPU_SIM_PROFILE       1: count what kernels do
+ *     OPENXPU_SIM_SAMPLE        work-groups of a walk that run; all. Results are then wrong
  *     OPENXPU_SIM_SEED          of the interleaving of threads; 0: in order
  *     OPENXPU_SIM_THREADS       host threads that run work-groups; the number of processors
  *     OPENXPU_SIM_INSTRUCTIONS  limit of one walk; 10^11
@@ -66,6 +67,7 @@ static void read_options(void) {
     options.devices = (int)number("OPENXPU_SIM_DEVICES", 1);
     options.checks = check_bits(getenv("OPENXPU_SIM_CHECK"));
     options.profile = number("OPENXPU_SIM_PROFILE", 0) != 0;
+    options.sample = options.profile ? number("OPENXPU_SIM_SAMPLE", 0) : 0;
     options.seed = number("OPENXPU_SIM_SEED", 0);
     options.instruction_limit = number("OPENXPU_SIM_INSTRUCTIONS", 100000000000ull);
     options.wait_limit_ns = number("OPENXPU_SIM_WAIT", 20) * 1000000000ull;

@@ -6,8 +6,9 @@
 
 #include "eu/decode.h"
 #include "eu/unit.h"
+#include "predict.h"
 
-enum { LINE = 64, BANKS = 32, MAX_LINES = 256 };
+enum { LINE = PROFILE_LINE, BANKS = 32, MAX_LINES = 256 };
 
 /* The sums of one kernel over all of its walks. */
 struct kernel {
@@ -18,6 +19,7 @@ struct kernel {
     uint64_t instructions[CLASS_COUNT], lanes[CLASS_COUNT], idle_lanes, matrix_operations;
     uint64_t messages[2][3], bytes[2][3]; /* global, local; load, store, atomic */
     uint64_t lines, conflicts;
+    struct prediction predicted;
 };
 enum { KIND_LOAD, KIND_STORE, KIND_ATOMIC };
 
@@ -33,7 +35,49 @@ struct profile_counts *profile_counts_new(uint32_t instructions) {
 
 /* ---- addresses of a message ---- */
 
-static uint64_t distinct_lines(const struct message *m, const uint64_t address[MAX_LANES], uint32_t mask) {
+/* Remembers that a walk touches a line, in the extent of the line's allocation. */
+static void extend(struct worker *w, uint64_t line) {
+    struct profile_counts *c = w->counts;
+    struct profile_extent *e = c->extents;
+    const uint64_t address = line * LINE & ((1ull << w->walk->product->address_bits) - 1);
+    while (e < c->extents + c->extent_count && (address < e->start || address >= e->end)) e++;
+    if (e == c->extents + PROFILE_EXTENTS) {
+        c->elsewhere++;
+        return;
+    }
+    if (e == c->extents + c->extent_count) {
+        uint64_t start = address, size = LINE;
+        sim_vm_allocation(w->vm, address, &start, &size);
+        *e = (struct profile_extent){start, start + size, line, line};
+        c->extent_count++;
+    }
+    if (line < e->first) e->first = line;
+    if (line > e->last) e->last = line;
+}
+
+/* Stores go to the second cache, past the first. */
+static void touch(struct worker *w, uint64_t line, bool store) {
+    /* hashed: rows of a matrix are often a power of two apart */
+    uint64_t *const cached = &w->counts->cache[(line * 0x9e3779b97f4a7c15u >> 32) % PROFILE_CACHE_LINES];
+    w->counts->lines++;
+    if (*cached == line + 1 && !store) return;
+    *cached = line + 1;
+    w->counts->misses++;
+    extend(w, line);
+}
+
+static bool is_prefetch(const struct instruction *in) {
+    return !in->message.store && !in->message.atomic && in->destination.kind == OPERAND_NULL;
+}
+
+void profile_range(struct worker *w, const struct instruction *in, uint64_t address, uint64_t bytes) {
+    for (uint64_t line = address / LINE; line * LINE < address + bytes; line++)
+        touch(w, line, in->message.store);
+    if (!is_prefetch(in)) w->counts->l1_bytes += bytes;
+}
+
+static int touch_lines(struct worker *w, const struct message *m, const uint64_t address[MAX_LANES],
+                       uint32_t mask) {
     uint64_t seen[MAX_LINES];
     int n = 0;
     for (uint32_t lanes = m->transposed ? mask & 1 : mask; lanes; lanes &= lanes - 1) {
@@ -45,7 +89,8 @@ static uint64_t distinct_lines(const struct message *m, const uint64_t address[M
             if (i == n && n < MAX_LINES) seen[n++] = line;
         }
     }
-    return (uint64_t)n;
+    for (int i = 0; i < n; i++) touch(w, seen[i], m->store || m->atomic);
+    return n;
 }
 
 /* Lanes that access different dwords of one bank wait for each other. */
@@ -64,40 +109,107 @@ static uint64_t bank_conflicts(const struct message *m, const uint64_t address[M
     return (uint64_t)(most - 1) * m->elements;
 }
 
-void profile_addresses(struct profile_counts *c, const struct message *m, const uint64_t address[MAX_LANES],
-                       uint32_t mask) {
-    if (m->local)
-        c->conflicts += bank_conflicts(m, address, mask);
-    else
-        c->lines += distinct_lines(m, address, mask);
+void profile_addresses(struct worker *w, const struct instruction *in, const struct message *m,
+                       const uint64_t address[MAX_LANES], uint32_t mask) {
+    if (m->local) {
+        w->counts->conflicts += bank_conflicts(m, address, mask);
+        return;
+    }
+    const int lines = touch_lines(w, m, address, mask);
+    if (!is_prefetch(in)) w->counts->l1_bytes += (uint64_t)lines * LINE;
+}
+
+void profile_start_group(struct profile_counts *c) {
+    c->groups++;
+    memset(c->cache, 0, sizeof c->cache);
 }
 
 /* ---- sums ---- */
 
-static void add_message(struct kernel *k, const struct instruction *in, int unit, uint64_t times,
-                        uint64_t lanes) {
-    const struct message *m = &in->message;
-    const int kind = m->atomic ? KIND_ATOMIC : m->store ? KIND_STORE : KIND_LOAD;
-    uint64_t bytes = (m->transposed ? times : lanes) * m->elements * m->element_bytes;
-    if (in->unit == UNIT_GATEWAY || m->execute == lsc_fence ||
-        (kind == KIND_LOAD && in->destination.kind == OPERAND_NULL)) /* prefetches */
+static void merge_extent(struct profile_counts *to, const struct profile_extent *from) {
+    struct profile_extent *e = to->extents;
+    while (e < to->extents + to->extent_count && e->start != from->start) e++;
+    if (e == to->extents + PROFILE_EXTENTS) {
+        to->elsewhere += from->last - from->first + 1;
         return;
-    if (!m->element_bytes) /* blocks: whole registers */
-        bytes = times * (uint64_t)unit * (m->store ? in->source[1].registers : m->descriptor >> 20 & 31);
-    k->messages[m->local][kind] += times;
-    k->bytes[m->local][kind] += bytes;
+    }
+    if (e == to->extents + to->extent_count) to->extents[to->extent_count++] = *from;
+    if (from->first < e->first) e->first = from->first;
+    if (from->last > e->last) e->last = from->last;
 }
 
-static void add_instruction(struct kernel *k, const struct instruction *in, int unit, uint64_t times,
-                            uint64_t lanes) {
+void profile_merge(struct profile_counts *to, struct profile_counts *from) {
+    for (uint32_t i = 0; i < to->instructions; i++) {
+        to->of[i].times += from->of[i].times;
+        to->of[i].lanes += from->of[i].lanes;
+    }
+    to->lines += from->lines;
+    to->l1_bytes += from->l1_bytes;
+    to->misses += from->misses;
+    to->conflicts += from->conflicts;
+    to->groups += from->groups;
+    to->elsewhere += from->elsewhere;
+    for (int i = 0; i < from->extent_count; i++) merge_extent(to, &from->extents[i]);
+    free(from);
+}
+
+/* A sample's counts, as those of the whole walk. */
+static void scale(struct profile_counts *c, uint64_t groups) {
+    const double factor = (double)groups / (double)c->groups;
+    uint64_t *const counts[] = {&c->lines, &c->l1_bytes, &c->misses, &c->conflicts, &c->elsewhere};
+    if (c->groups == groups) return;
+    for (int i = 0; i < 5; i++) *counts[i] = (uint64_t)((double)*counts[i] * factor);
+    for (uint32_t i = 0; i < c->instructions; i++) {
+        c->of[i].times = (uint64_t)((double)c->of[i].times * factor);
+        c->of[i].lanes = (uint64_t)((double)c->of[i].lanes * factor);
+    }
+    c->groups = groups;
+}
+
+static uint64_t message_bytes(const struct instruction *in, int unit, uint64_t times, uint64_t lanes) {
+    const struct message *m = &in->message;
+    if (!m->element_bytes) /* blocks: whole registers */
+        return times * (uint64_t)unit * (m->store ? in->source[1].registers : m->descriptor >> 20 & 31);
+    return (m->transposed ? times : lanes) * m->elements * m->element_bytes;
+}
+
+static void add_message(struct kernel *k, struct walk_costs *costs, const struct instruction *in, int unit,
+                        uint64_t times, uint64_t lanes) {
+    const struct message *m = &in->message;
+    const int kind = m->atomic ? KIND_ATOMIC : m->store ? KIND_STORE : KIND_LOAD;
+    const uint64_t bytes = message_bytes(in, unit, times, lanes);
+    if (in->unit == UNIT_GATEWAY || m->execute == lsc_fence || is_prefetch(in)) return;
+    k->messages[m->local][kind] += times;
+    k->bytes[m->local][kind] += bytes;
+    if (m->local) costs->local_bytes += (double)bytes;
+}
+
+/* Clocks for which an instruction occupies its pipe: a register's width of the widest operand each clock, a
+ * quarter of that for math. */
+static double issue_clocks(const struct instruction *in, int unit) {
+    int widest = in->destination.kind == OPERAND_REGISTER ? type_bytes(in->destination.type) : 0;
+    if (opcode_class[in->opcode] != CLASS_ALU && opcode_class[in->opcode] != CLASS_MATH) return 1;
+    for (int i = 0; i < in->sources; i++)
+        if (in->source[i].kind == OPERAND_REGISTER && type_bytes(in->source[i].type) > widest)
+            widest = type_bytes(in->source[i].type);
+    const double clocks = (double)(in->lanes * widest) / unit;
+    return (clocks > 1 ? clocks : 1) * (opcode_class[in->opcode] == CLASS_MATH ? 4 : 1);
+}
+
+static void add_instruction(struct kernel *k, struct walk_costs *costs, const struct instruction *in,
+                            int unit, uint64_t times, uint64_t lanes) {
     const int class = opcode_class[in->opcode];
     k->instructions[class] += times;
     k->lanes[class] += lanes;
     if (class == CLASS_ALU || class == CLASS_MATH) k->idle_lanes += times * in->lanes - lanes;
-    if (class == CLASS_SEND) add_message(k, in, unit, times, lanes);
-    if (class == CLASS_MATRIX) /* multiplications and additions */
-        k->matrix_operations +=
-            2 * times * in->repeat * in->depth * in->lanes * (unsigned)(4 / type_bytes(in->source[1].type));
+    if (class == CLASS_SEND) add_message(k, costs, in, unit, times, lanes);
+    if (class != CLASS_MATRIX) {
+        costs->issue += (double)times * issue_clocks(in, unit);
+        return;
+    }
+    costs->matrix += (double)times * in->repeat;
+    k->matrix_operations += /* multiplications and additions */
+        2 * times * in->repeat * in->depth * in->lanes * (unsigned)(4 / type_bytes(in->source[1].type));
 }
 
 static struct kernel *kernel_of(const struct sim_walk *w, const struct program *p) {
@@ -136,22 +248,35 @@ static void print(void) {
                             (unsigned long long)k->bytes[local][i]);
         fprintf(stderr, "  lines of 64 bytes %llu, cycles of bank conflicts %llu\n",
                 (unsigned long long)k->lines, (unsigned long long)k->conflicts);
+        predict_print(stderr, &k->predicted);
     }
 }
 
-void profile_add(const struct sim_walk *w, const struct program *p, struct profile_counts *c) {
+void profile_add(const struct sim_walk *w, const struct program *p, struct profile_counts *c,
+                 uint64_t groups) {
+    struct walk_costs costs = {.groups = (double)groups, .threads = w->threads > 0 ? w->threads : 1};
+    if (!c->groups) {
+        free(c);
+        return;
+    }
+    scale(c, groups);
+    costs.touched = (double)c->elsewhere * LINE;
+    for (int i = 0; i < c->extent_count; i++)
+        costs.touched += (double)(c->extents[i].last - c->extents[i].first + 1) * LINE;
     pthread_mutex_lock(&lock);
     if (!kernels) atexit(print);
     struct kernel *k = kernel_of(w, p);
-    if (c->of[0].times) { /* a worker that ran a group */
-        k->walks++;
-        k->groups += c->of[0].times / (uint64_t)(w->threads > 0 ? w->threads : 1);
-    }
+    k->walks++;
+    k->groups += groups;
     for (uint32_t i = 0; i < p->count; i++)
         if (c->of[i].times)
-            add_instruction(k, &p->code[i], p->register_bytes, c->of[i].times, c->of[i].lanes);
+            add_instruction(k, &costs, &p->code[i], p->register_bytes, c->of[i].times, c->of[i].lanes);
     k->lines += c->lines;
     k->conflicts += c->conflicts;
+    costs.l1_bytes = (double)c->l1_bytes;
+    costs.misses = (double)c->misses;
+    costs.conflicts = (double)c->conflicts;
+    predict(w->product, &costs, &k->predicted);
     pthread_mutex_unlock(&lock);
     free(c);
 }

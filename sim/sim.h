@@ -6,7 +6,8 @@
  *     xe/                    the kernel driver: buffer objects, address spaces, exec queues, syncs
  *     command/               the command streamer: turns a batch's COMPUTE_WALKER into a struct sim_walk
  *     eu/                    the execution units: run a struct sim_walk
- *     check/, profile.c      reports and counters of the execution units
+ *     check/                 reports of the execution units
+ *     profile.c, predict.c   counters, and the time that hardware would take
  *
  * xe/ calls command/, command/ calls eu/, never the other way round. */
 #ifndef SIM_SIM_H
@@ -39,7 +40,8 @@ struct sim_options {
     enum sim_log_level log;
     unsigned checks; /* enum sim_check */
     bool profile;
-    uint64_t seed; /* 0: threads of a work-group run in order; else the seed of their interleaving */
+    uint64_t sample; /* work-groups of a walk that run, to profile large walks; 0: all */
+    uint64_t seed;   /* 0: threads of a work-group run in order; else the seed of their interleaving */
     uint64_t instruction_limit; /* of one walk, in instructions of all threads */
     uint64_t wait_limit_ns;     /* a batch that waits longer for a semaphore is hung */
     int host_threads;           /* that run work-groups; at least 1 */

@@ -121,7 +121,7 @@ def _environment(options: argparse.Namespace, driver: Driver) -> dict[str, str]:
     """Return the environment of the simulated program and its children."""
     environment = dict(os.environ)
     environment["OPENXPU_SIM_DEVICE"] = options.device
-    for name in ("devices", "log", "seed", "check", "profile", "rings"):
+    for name in ("devices", "log", "seed", "check", "profile", "sample", "rings"):
         value = getattr(options, name)
         environment.pop(variable := f"OPENXPU_SIM_{name.upper()}", None)
         if value:
@@ -172,7 +172,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="store_true",
         help="let the driver submit through rings in memory, as it does on hardware",
     )
-    parser.add_argument("--profile", action="store_true", help="count what each kernel does")
+    parser.add_argument(
+        "--profile", action="store_true", help="count what each kernel does, and predict its time"
+    )
+    parser.add_argument(
+        "--sample",
+        type=int,
+        metavar="N",
+        help="with --profile: run N work-groups of each launch only; results are then wrong",
+    )
     parser.add_argument(
         "--log", type=int, metavar="LEVEL", help="1: submissions, 2: memory, 3: commands, 4: instructions"
     )
@@ -188,8 +196,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def simulate(options: argparse.Namespace) -> int:
     """Replace this process by the simulated program; return an exit status if that fails."""
     unknown = set((options.check or "").split(",")) - {"", *CHECKS}
-    if not options.program or unknown:
-        what = f"there is no check {', '.join(sorted(unknown))}" if unknown else "no program is given"
+    no_profile = options.sample and not options.profile
+    if not options.program or unknown or no_profile:
+        what = "no program is given"
+        if unknown:
+            what = f"there is no check {', '.join(sorted(unknown))}"
+        elif no_profile:
+            what = "--sample needs --profile: results are wrong"
         print(f"openxpu simulate: {what}", file=sys.stderr)
         return 2
     if sys.platform != "linux" or platform.machine() != "x86_64":

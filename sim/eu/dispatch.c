@@ -15,9 +15,11 @@ enum { TURN = 1 << 16, SHORT_TURN = 64, MAX_WORKERS = 64, SPREAD = 256, LOCAL_PO
 struct job {
     const struct sim_walk *walk;
     const struct program *program;
-    uint64_t groups, next_group; /* next_group: atomic */
-    uint64_t instructions;       /* atomic */
-    bool failed;                 /* atomic */
+    uint64_t groups;       /* of the walk */
+    uint64_t run_groups;   /* that run: all, or a sample */
+    uint64_t next_group;   /* atomic */
+    uint64_t instructions; /* atomic */
+    bool failed;           /* atomic */
 };
 
 struct worker_job {
@@ -55,6 +57,8 @@ static void start_group(struct group *g, const struct job *job, uint64_t index) 
 
 /* Lets the threads that can run take their turns; false if none can. */
 static bool take_turns(struct group *g, bool in_order) {
+    /* in profiles, threads use a cache together as they do on hardware */
+    const uint64_t turn = g->worker->counts ? SHORT_TURN : TURN;
     bool any = false;
     for (int i = 0; i < g->count; i++) {
         struct thread *t = &g->threads[in_order ? i : (int)(random_next(g->worker) % (uint64_t)g->count)];
@@ -64,7 +68,7 @@ static bool take_turns(struct group *g, bool in_order) {
         }
         if (t->state != THREAD_RUNS) continue;
         any = true;
-        thread_run(t, in_order ? TURN : 1 + random_next(g->worker) % SHORT_TURN);
+        thread_run(t, in_order ? turn : 1 + random_next(g->worker) % SHORT_TURN);
         if (t->state == THREAD_FAULTED) break;
     }
     return any;
@@ -123,6 +127,12 @@ static uint32_t local_bytes(const struct job *job) {
     return exact ? k->local_bytes : all;
 }
 
+/* The groups of a sample lie evenly over the walk, from the first to the last. */
+static uint64_t spread(const struct job *job, uint64_t index) {
+    if (job->run_groups == job->groups || !index) return index;
+    return (uint64_t)((unsigned __int128)index * (job->groups - 1) / (job->run_groups - 1));
+}
+
 static void run_groups(struct worker_job *wj) {
     struct job *job = wj->job;
     const struct sim_walk *w = job->walk;
@@ -136,8 +146,9 @@ static void run_groups(struct worker_job *wj) {
     if (!g.threads || (w->local_bytes && !g.local)) abort();
     while (!__atomic_load_n(&job->failed, __ATOMIC_RELAXED)) {
         const uint64_t index = __atomic_fetch_add(&job->next_group, 1, __ATOMIC_RELAXED);
-        if (index >= job->groups) break;
-        if (!run_group(job, &g, index)) __atomic_store_n(&job->failed, true, __ATOMIC_RELAXED);
+        if (index >= job->run_groups) break;
+        if (wj->worker.counts) profile_start_group(wj->worker.counts);
+        if (!run_group(job, &g, spread(job, index))) __atomic_store_n(&job->failed, true, __ATOMIC_RELAXED);
     }
     free(g.local);
     free(g.threads);
@@ -160,7 +171,7 @@ static void run_workers(struct worker_job *workers, int count) {
 
 static int worker_count(const struct job *job) {
     int n = sim_options()->host_threads;
-    if ((uint64_t)n > job->groups) n = (int)job->groups;
+    if ((uint64_t)n > job->run_groups) n = (int)job->run_groups;
     return n < 1 ? 1 : n > MAX_WORKERS ? MAX_WORKERS : n;
 }
 
@@ -168,8 +179,9 @@ static uint64_t add_counts(const struct job *job, const struct worker_job *worke
     uint64_t instructions = 0;
     for (int i = 0; i < count; i++) {
         instructions += workers[i].worker.instructions;
-        if (workers[i].worker.counts) profile_add(job->walk, job->program, workers[i].worker.counts);
+        if (i && workers[i].worker.counts) profile_merge(workers[0].worker.counts, workers[i].worker.counts);
     }
+    if (workers[0].worker.counts) profile_add(job->walk, job->program, workers[0].worker.counts, job->groups);
     return instructions;
 }
 
@@ -181,6 +193,8 @@ int sim_eu_run(const struct sim_walk *walk) {
         if (walk->groups[d] <= walk->first_group[d]) return 0;
         job.groups *= walk->groups[d] - walk->first_group[d];
     }
+    const uint64_t sample = sim_options()->sample;
+    job.run_groups = sample && sample < job.groups ? sample : job.groups;
     struct program *program = program_acquire(walk);
     if (!program) return -1;
     job.program = program;

@@ -64,9 +64,9 @@ static bool surface(struct thread *t, const struct instruction *in, const struct
     return memory_surface(t, in, (enum address_model)m->model, m->extended, base, &size);
 }
 
-static void count_addresses(const struct thread *t, const struct message *m,
+static void count_addresses(const struct thread *t, const struct instruction *in, const struct message *m,
                             const uint64_t address[MAX_LANES], uint32_t mask) {
-    if (t->group->worker->counts) profile_addresses(t->group->worker->counts, m, address, mask);
+    if (t->group->worker->counts) profile_addresses(t->group->worker, in, m, address, mask);
 }
 
 /* ---- loads and stores ---- */
@@ -76,7 +76,7 @@ bool lsc_block(struct thread *t, const struct instruction *in, const struct mess
     if (!(mask & 1)) return true;
     if (!surface(t, in, m, &base)) return false;
     lsc_addresses(t, in, m, base, address);
-    count_addresses(t, m, address, mask);
+    count_addresses(t, in, m, address, mask);
     const uint32_t size = (uint32_t)m->elements * m->element_bytes;
     const struct access a = {
         .thread = t, .in = in, .message = m, .local = m->local, .scratch = is_scratch(m), .store = m->store};
@@ -155,7 +155,7 @@ static bool transfer(struct thread *t, const struct instruction *in, const struc
         .thread = t, .in = in, .message = m, .local = m->local, .scratch = is_scratch(m), .store = m->store};
     if (!surface(t, in, m, &base)) return false;
     lsc_addresses(t, in, m, base, address);
-    count_addresses(t, m, address, mask);
+    count_addresses(t, in, m, address, mask);
     if (is_consecutive(&a, in, m, mask, address, &host)) {
         copy_lanes(m->store ? host : registers, m->store ? registers : host,
                    (size_t)(in->lanes * m->element_bytes));

@@ -22,7 +22,8 @@ static inline unit_kind units_of_device(void) {
     return UNITS_NONE;
 }
 
-/* `tile` or, where it needs more registers or local memory than the device has, the first after it that fits. */
+/* `tile` or, where it needs more registers or local memory than the device has, the first after it that fits.
+ */
 static inline int tile_that_fits(xpu_dtype dtype, int tile) {
     for (int i = tile; i < xpu_tile_count(); i++) {
         xpu_tile found;
