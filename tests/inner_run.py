@@ -15,6 +15,9 @@ needs_emulation = pytest.mark.skipif(
     reason="a matrix engine is emulated by subgroups of a fixed size, which the device lacks",
 )
 
+IS_GPU = torch.xpu.get_device_capability()["type"] == "gpu"
+on_cpus = pytest.mark.skipif(IS_GPU, reason="a GPU has these policies and engines itself, or none of them")
+
 
 def written_out(variables: Mapping[str, str], optimized: bool = True) -> dict[str, str]:
     """Return `variables`; on a CPU device add the option that turns off the driver's optimizer.

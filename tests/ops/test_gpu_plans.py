@@ -9,9 +9,10 @@ import os
 from pathlib import Path
 
 import pytest
-from inner_run import needs_emulation, passes
+from inner_run import needs_emulation, on_cpus, passes
 from processes import run_python
 
+pytestmark = on_cpus
 HERE = Path(__file__).parent
 # Test files by process: the tests of one dict share a process.
 CHOSEN: list[dict[str, str]] = [

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from comparing import assert_snr
-from inner_run import passes
+from inner_run import on_cpus, passes
 from profiled import profiled
 from torch import Tensor
 
@@ -423,6 +423,7 @@ def test_what_does_not_fit(device: str, change: dict[str, object], message: str)
         torch.ops.openxpu.fused_linear(*moved.values())
 
 
+@on_cpus
 @pytest.mark.skipif(TIER in TIERS, reason="this is the inner run")
 @pytest.mark.parametrize("tier", TIERS)
 def test_as_gpus_do(tier: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from comparing import assert_close
 from functorch.compile import make_boxed_func
-from inner_run import passes
+from inner_run import on_cpus, passes
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 
@@ -325,6 +325,7 @@ def test_a_layer_is_one_operator() -> None:
     assert "aten::_thnn_fused_lstm_cell" not in counts
 
 
+@on_cpus
 @pytest.mark.skipif(INNER, reason="this is the inner run")
 def test_matrix_units() -> None:
     """Whole sequences on emulated tensor cores; test_gpu_plans.py tests those without an engine."""
