@@ -1,10 +1,10 @@
-"""Predicted times of large kernels on Intel GPUs, from a sample of their work-groups on the simulated product.
+"""Predicted times of large kernels on Intel GPUs, from a sample of their work-groups on a simulated one.
 
     python bench/intel/predict.py [--products bmg,dg2] [--only product] [--json FILE]
 
 Nothing is measured: `openxpu simulate --profile` counts what the work-groups execute and derives a time
-(sim/predict.c has the model and the rates of each product). Published rates stand beside some predictions; they are
-those of the vendor's library, on the product named in the column.
+(sim/predict.c has the model and the rates of each product). Published rates stand beside some predictions;
+they are those of the vendor's library on the same product.
 """
 
 from __future__ import annotations
@@ -135,11 +135,8 @@ def main() -> int:
             rate = case.amount / seconds / (1e9 if case.unit == "GB/s" else 1e12)
             published = case.published.get(product)
             beside = f", published {published:g}, ratio {rate / published:.2f}" if published else ""
-            print(
-                f"{case.name:45} {product:8} {seconds * 1e3:8.2f} ms {rate:7.1f} {case.unit}, limited by {limit}"
-                f"{beside}",
-                flush=True,
-            )
+            what = f"{seconds * 1e3:8.2f} ms {rate:7.1f} {case.unit}, limited by {limit}{beside}"
+            print(f"{case.name:45} {product:8} {what}", flush=True)
             rows.append({"case": case.name, "product": product, "seconds": seconds, "limit": limit})
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1))
