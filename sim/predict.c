@@ -1,6 +1,6 @@
 /* A walk takes as long as the busiest of a core's parts, or as memory needs for what the walk touches,
- * whichever is longer. Not in the model: latency, so walks of few threads are predicted too fast; the order
- * of work-groups in time, so what the second cache holds is what fits the touched memory once.
+ * whichever is longer. Not in the model: latency, so walks of few threads are predicted too fast; the size
+ * of the second cache: memory is read and written once, however often the walk touches it.
  *
  * Each product has two measured rates, which a prediction never exceeds: the share of the matrix engines'
  * peak that the vendor's library reaches in a product of 8192 x 8192 x 8192 in float16, and the share of

@@ -14,7 +14,7 @@ struct walk_costs {
     double matrix;      /* rows of matrix instructions: 8 of an instruction that repeats 8 times */
     double l1_bytes;    /* between the first cache and registers */
     double misses;      /* lines of 64 bytes between the first cache and the second */
-    double touched;     /* bytes of the allocations' parts that the walk touches */
+    double touched;     /* bytes of the allocations' parts that the walk reads, and of those that it writes */
     double local_bytes; /* of local memory */
     double conflicts;   /* clocks that messages to local memory wait for banks */
 };

@@ -36,11 +36,12 @@ struct profile_counts *profile_counts_new(uint32_t instructions) {
 /* ---- addresses of a message ---- */
 
 /* Remembers that a walk touches a line, in the extent of the line's allocation. */
-static void extend(struct worker *w, uint64_t line) {
+static void extend(struct worker *w, uint64_t line, bool store) {
     struct profile_counts *c = w->counts;
     struct profile_extent *e = c->extents;
     const uint64_t address = line * LINE & ((1ull << w->walk->product->address_bits) - 1);
-    while (e < c->extents + c->extent_count && (address < e->start || address >= e->end)) e++;
+    while (e < c->extents + c->extent_count && (address < e->start || address >= e->end || e->store != store))
+        e++;
     if (e == c->extents + PROFILE_EXTENTS) {
         c->elsewhere++;
         return;
@@ -48,7 +49,7 @@ static void extend(struct worker *w, uint64_t line) {
     if (e == c->extents + c->extent_count) {
         uint64_t start = address, size = LINE;
         sim_vm_allocation(w->vm, address, &start, &size);
-        *e = (struct profile_extent){start, start + size, line, line};
+        *e = (struct profile_extent){start, start + size, line, line, store};
         c->extent_count++;
     }
     if (line < e->first) e->first = line;
@@ -63,7 +64,7 @@ static void touch(struct worker *w, uint64_t line, bool store) {
     if (*cached == line + 1 && !store) return;
     *cached = line + 1;
     w->counts->misses++;
-    extend(w, line);
+    extend(w, line, store);
 }
 
 static bool is_prefetch(const struct instruction *in) {
@@ -128,7 +129,7 @@ void profile_start_group(struct profile_counts *c) {
 
 static void merge_extent(struct profile_counts *to, const struct profile_extent *from) {
     struct profile_extent *e = to->extents;
-    while (e < to->extents + to->extent_count && e->start != from->start) e++;
+    while (e < to->extents + to->extent_count && (e->start != from->start || e->store != from->store)) e++;
     if (e == to->extents + PROFILE_EXTENTS) {
         to->elsewhere += from->last - from->first + 1;
         return;

@@ -6,9 +6,10 @@
 
 enum { PROFILE_LINE = 64, PROFILE_CACHE_LINES = 4096, PROFILE_EXTENTS = 64 };
 
-/* The touched part of an allocation: lines first to last. */
+/* The part of an allocation that is read, or that is written: lines first to last. */
 struct profile_extent {
     uint64_t start, end, first, last;
+    bool store;
 };
 
 /* Of one worker: executions and lanes of each of a program's instructions, and what its messages touch. */

@@ -68,7 +68,10 @@ def test_own_status_is_kept() -> None:
     simulate("sh", "-c", "exit 5", status=5)
 
 
-@pytest.mark.parametrize("arguments", [("--device", "none", "true"), ("--check", "none", "true"), ()])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--device", "none", "true"), ("--check", "none", "true"), ("--sample", "8", "true"), ()],
+)
 def test_wrong_arguments(arguments: tuple[str, ...]) -> None:
     """Wrong arguments are named before anything is fetched."""
     assert "openxpu simulate: " in simulate(*arguments, status=2).stderr
@@ -120,6 +123,33 @@ def test_profile(name: str) -> None:
     for what, numbers in wanted.items():
         line = next(line for line in said.splitlines() if what in line)
         assert [int(n) for n in re.findall(r"\d+", line.partition(what)[2])] == [*numbers], said
+
+
+def predicted(*options: str, count: int = 1 << 22) -> tuple[float, str, int]:
+    """Return the predicted seconds, what limits them, and bytes of memory, of the addition of ``count`` numbers."""
+    program = f"import opencl_add; opencl_add.add({count})"
+    said = simulate(*options, "--profile", sys.executable, "-c", program).stderr
+    found = re.search(r"predicted ([\d.]+) us, limited by (.*); memory (\d+) bytes", said)
+    assert found, said
+    return float(found[1]) / 1e6, found[2], int(found[3])
+
+
+# bytes/s of memory, and measured share of it
+@pytest.mark.parametrize(("product", "peak", "measured"), [("bmg", 456e9, 410e9), ("bmg-g31", 608e9, 532e9)])
+def test_predictions(product: str, peak: float, measured: float) -> None:
+    """A large launch takes as long as its memory traffic, from a few of its work-groups, too."""
+    count = 1 << 22
+    seconds, limit, traffic = predicted("--device", product, count=count)
+    assert limit == "memory" and abs(traffic - 8 * count) < 0.01 * traffic
+    assert traffic / peak < seconds and abs(traffic / measured / (seconds - 3e-6) - 1) < 0.02
+    sampled, limit, part = predicted("--device", product, "--sample", "16", count=count)
+    assert limit == "memory" and abs(sampled / seconds - 1) < 0.02 and abs(part / traffic - 1) < 0.01
+
+
+def test_prediction_of_an_unknown_product() -> None:
+    """Products without published rates get no prediction."""
+    said = simulate("--device", "adl-p", "--profile", HERE / "opencl_add.py").stderr
+    assert "predicted: no rates of this product are known" in said
 
 
 def test_report(tmp_path: Path) -> None:
