@@ -100,6 +100,8 @@ void thread_start(struct thread *t, uint32_t lanes) {
     const uint32_t control = (uint32_t)w->rounding << 4 | (w->keep_denormals ? 0x4c0u : 0);
     memcpy(t->registers + REG_CONTROL, &control, 4);
     write_place(t);
+    const uint32_t masks[2] = {lanes, lanes}; /* dispatch and vector mask: only pixel shaders' differ */
+    memcpy(t->registers + REG_STATE + 8, masks, sizeof masks);
     uint8_t *payload = t->registers + w->product->register_bytes;
     if (w->generate_local_ids) payload = write_local_ids(t, payload);
     if (w->payload_from_memory && !load_payload(t, payload))

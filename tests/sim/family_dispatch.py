@@ -4,7 +4,8 @@ Sources: sim/sim.h (struct sim_walk); Linux' and Intel's COMPUTE_WALKER: NEO (in
 shared/source/gen_common/hw_cmds (Emit Local, Walk Order) and shared/source/helpers/local_id_gen.cpp (local ids are
 words, a run of registers for each dimension; x runs fastest in order 0); r0.1, r0.6 and r0.7 hold the group's id,
 r0.2[7:0] the thread's number in its group. Where a thread runs is in sr0 and msg0, from which kernels compute the
-number that finds their private memory: IGC, IGC/Compiler/CISACodeGen/ShaderCodeGen.cpp, CShader::GetHWTID.
+number that finds their private memory: IGC, IGC/Compiler/CISACodeGen/ShaderCodeGen.cpp, CShader::GetHWTID. sr0.2 is
+the mask of lanes that the thread was started with: IGC/Compiler/CISACodeGen/EmitVISAPass.cpp, ballots.
 """
 
 import itertools
@@ -142,5 +143,18 @@ def places(product: Product) -> Iterator[Case]:
     )
 
 
+def masks(product: Product) -> Iterator[Case]:
+    """The mask of lanes; a group's last thread may have fewer."""
+    threads, last = 3, 0x01FF
+
+    def check(found: dict[int, np.ndarray]) -> list[str]:
+        got = [int(mask) for mask in found[80][:, :4].copy().view("<u4")[:, 0]]
+        return [] if got == [0xFFFF, 0xFFFF, last] else [f"masks {[hex(mask) for mask in got]}"]
+
+    walk = Walk(16, last, threads=threads)
+    text = "(W) mov (1|M0) r80.0<1>:ud sr0.2<0;1,0>:ud"
+    yield Case(f"masks of {threads} threads", text, {}, {80: 1}, check, walk=walk)
+
+
 def cases(product: Product) -> list[Case]:
-    return [*groups(product), *local_ids(product), *places(product)]
+    return [*groups(product), *local_ids(product), *places(product), *masks(product)]
