@@ -477,3 +477,26 @@ def test_sums_as_gpus_take_them(tuning: str) -> None:
     """With atomic updates, private copies, and sorted runs, on a CPU device."""
     chosen = "test_sums_of_any_shape or test_reductions_of_any_shape or test_halves or test_lengths"
     passes({__file__: chosen}, every=7, optimized=False, OPENXPU_POLICY="gpu", OPENXPU_TUNING=tuning)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("op", ["sum", "prod", "amax", "mean"])
+def test_spread_lengths(op: str, dtype: torch.dtype) -> None:
+    """Short lines whose destinations have few elements each: GPUs combine them without sorting."""
+    generator = torch.Generator().manual_seed(0)
+    for count in (1, 2, 31, 33, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 600):
+        places = count // 2 + 1
+        index = torch.randint(places, (count,), generator=generator)
+        v = torch.randint(2, 4, (count,), generator=generator).to(dtype)
+        x = torch.ones(places, dtype=dtype)
+        wanted = x.double().scatter_reduce(0, index, v.double(), op)
+        if not dtype.is_floating_point:
+            wanted = wanted.floor()  # means of integers
+        got = x.to("xpu").scatter_reduce(0, index.to("xpu"), v.to("xpu"), op)
+        assert_close(
+            got.double(), wanted, rtol=1e-5 if op == "mean" and dtype == torch.float32 else 0, atol=0
+        )
+
+
+def test_spread_lengths_on_gpus() -> None:
+    passes({__file__: "test_spread_lengths and not on_gpus"}, optimized=False, OPENXPU_POLICY="gpu")
