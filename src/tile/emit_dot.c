@@ -700,12 +700,22 @@ static void read_right(emitter *e, const product *p, const side *s, const char *
     }
 }
 
+/* sums[row, column] += the product of the squares a and b */
+static void multiply_squares(emitter *e, const product *p, const char *a, const char *b, int row,
+                             int column) {
+    const char *sum = p->sums[row * p->tiling->columns + column];
+    emit_line(e, e->depth, "%s = intel_sub_group_%s(%s, %s, %s);", sum, p->unit->call, a, b, sum);
+}
+
 /* sums += a * b along K */
 static void multiply(emitter *e, const product *p, const side *left, const side *right) {
     tile *t = e->t;
     int high = p->tiling->rows / 8, columns = p->tiling->columns;
     int count = p->steps % 2 == 0 && (left->load || right->load) ? 2 : 1;
-    const char *k = p->steps > count ? tile_format(t, "k%s", p->serial) : "0", *a[2 * MOST_PARTS], *b[2];
+    const char *k = p->steps > count ? tile_format(t, "k%s", p->serial) : "0", *a[2 * MOST_PARTS],
+               *b[MOST_PARTS][2];
+    /* dg2's compiler puts an idle multiplication before a group of them whose first two share B */
+    const bool by_rows = t->subgroup == 8;
     if (p->steps > count) {
         open_scope(e, "for (int %s = 0; %s < %d; %s += %d) {", k, k, p->steps, k, count);
         e->scopes[e->depth].is_unrolled = p->steps <= 4 * count;
@@ -714,14 +724,12 @@ static void multiply(emitter *e, const product *p, const side *left, const side 
     }
     read_left(e, p, left, k, count, a);
     for (int j = 0; j < columns; j++) {
-        read_right(e, p, right, k, count, j, b);
-        for (int s = 0; s < count; s++)
-            for (int i = 0; i < high; i++) {
-                const char *sum = p->sums[i * columns + j];
-                emit_line(e, e->depth, "%s = intel_sub_group_%s(%s, %s, %s);", sum, p->unit->call,
-                          a[s * high + i], b[s], sum);
-            }
+        read_right(e, p, right, k, count, j, b[j]);
+        for (int i = 0; i < high * count && !by_rows; i++)
+            multiply_squares(e, p, a[i], b[j][i / high], i % high, j);
     }
+    for (int i = 0; i < high * count && by_rows; i++)
+        for (int j = 0; j < columns; j++) multiply_squares(e, p, a[i], b[j][i / high], i % high, j);
     close_scope(e, "}");
 }
 
