@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from comparing import assert_close
-from inner_run import needs_emulation, passes
+from inner_run import needs_emulation, on_cpus, passes
 from openxpu import _bridge
 
 from .indexing_samples import out_of_range
@@ -424,6 +424,7 @@ PART = (
 )
 
 
+@on_cpus
 @pytest.mark.skipif(IS_INNER, reason="this is the inner run")
 @pytest.mark.parametrize(
     "unit",
