@@ -43,16 +43,21 @@ def start() -> subprocess.Popen[str]:
 def build_ahead(image: bytes) -> None:
     """Build an image's kernel for the CPU device into the cache.
 
-    Never raises: the process that launches the kernel gets the error.
+    A builder that has ended, as after a crash of the driver's compiler, is replaced once. Never raises: the
+    process that launches the kernel gets the error.
     """
-    try:
-        builder = _builder(os.getpid())
-        assert builder.stdin is not None and builder.stdout is not None
-        builder.stdin.write(json.dumps({"image": image.decode("latin-1")}) + "\n")
-        builder.stdin.flush()
-        builder.stdout.readline()
-    except OSError:
-        pass
+    request = json.dumps({"image": image.decode("latin-1")}) + "\n"
+    for _ in range(2):
+        try:
+            builder = _builder(os.getpid())
+            assert builder.stdin is not None and builder.stdout is not None
+            builder.stdin.write(request)
+            builder.stdin.flush()
+            if builder.stdout.readline():
+                return
+        except OSError:
+            pass
+        _builder.cache_clear()
 
 
 def _host_device(xpu: ctypes.CDLL) -> int | None:

@@ -89,25 +89,46 @@ def test_errors_are_told(tmp_path: Path) -> None:
     assert "malformed line in a list" in warm(str(path), cache=tmp_path, status=1)
 
 
-def test_a_builder_that_dies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a build process crashes, only its request is lost."""
+ANSWERS = """
+import sys
+for line in sys.stdin:
+    if "deadly" in line: sys.exit(1)
+    print('{"built": 1, "error": null}', flush=True)
+"""
+
+
+@pytest.fixture
+def builders(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[str]]:
+    """Builders that end at a deadly request: a list of those that were started."""
     from openxpu import _builder
 
-    answer = '{"built": 1, "error": null}'
-    script = (
-        "import sys\nfor line in sys.stdin:\n"
-        f"    if 'deadly' in line: sys.exit(1)\n    print('{answer}', flush=True)\n"
-    )
-    monkeypatch.setattr(
-        _builder,
-        "start",
-        lambda: subprocess.Popen(
-            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ),
-    )
+    started: list[subprocess.Popen[str]] = []
+
+    def start() -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen([sys.executable, "-c", ANSWERS], stdin=pipe, stdout=pipe, text=True))
+        return started[-1]
+
+    monkeypatch.setattr(_builder, "start", start)
+    _builder._builder.cache_clear()
+    return started
+
+
+def test_a_builder_that_dies(builders: list[subprocess.Popen[str]]) -> None:
+    """If a build process crashes, only its request is lost."""
     steps: list[None] = []
     outcome = _warm.build(0, ["a", "deadly", "b", "c"], 1, lambda: steps.append(None))
     assert (outcome.built, list(outcome.errors), len(steps)) == (3, ["deadly"], 4)
+
+
+def test_building_ahead_goes_on_after_a_crash(builders: list[subprocess.Popen[str]]) -> None:
+    """A compile worker whose builder has ended starts another one, at most twice for a kernel."""
+    from openxpu import _builder
+
+    for image, expected in ((b"a", 1), (b"b", 1), (b"deadly", 2), (b"c", 3), (b"d", 3)):
+        _builder.build_ahead(image)
+        assert len(builders) == expected
+    _builder._builder.cache_clear()
 
 
 def test_lists(tmp_path: Path) -> None:
