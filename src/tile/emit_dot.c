@@ -701,8 +701,7 @@ static void read_right(emitter *e, const product *p, const side *s, const char *
 }
 
 /* sums[row, column] += the product of the squares a and b */
-static void multiply_squares(emitter *e, const product *p, const char *a, const char *b, int row,
-                             int column) {
+static void emit_dpas(emitter *e, const product *p, const char *a, const char *b, int row, int column) {
     const char *sum = p->sums[row * p->tiling->columns + column];
     emit_line(e, e->depth, "%s = intel_sub_group_%s(%s, %s, %s);", sum, p->unit->call, a, b, sum);
 }
@@ -725,11 +724,10 @@ static void multiply(emitter *e, const product *p, const side *left, const side 
     read_left(e, p, left, k, count, a);
     for (int j = 0; j < columns; j++) {
         read_right(e, p, right, k, count, j, b[j]);
-        for (int i = 0; i < high * count && !by_rows; i++)
-            multiply_squares(e, p, a[i], b[j][i / high], i % high, j);
+        for (int i = 0; i < high * count && !by_rows; i++) emit_dpas(e, p, a[i], b[j][i / high], i % high, j);
     }
     for (int i = 0; i < high * count && by_rows; i++)
-        for (int j = 0; j < columns; j++) multiply_squares(e, p, a[i], b[j][i / high], i % high, j);
+        for (int j = 0; j < columns; j++) emit_dpas(e, p, a[i], b[j][i / high], i % high, j);
     close_scope(e, "}");
 }
 
