@@ -16,7 +16,7 @@ needs_emulation = pytest.mark.skipif(
 )
 
 IS_GPU = torch.xpu.get_device_capability()["type"] == "gpu"
-on_cpus = pytest.mark.skipif(IS_GPU, reason="a GPU has these policies and engines itself, or none of them")
+on_cpus = pytest.mark.skipif(IS_GPU, reason="emulates the matrix engine of another device")
 
 
 def written_out(variables: Mapping[str, str], optimized: bool = True) -> dict[str, str]:

@@ -12,7 +12,6 @@ import pytest
 from inner_run import needs_emulation, on_cpus, passes
 from processes import run_python
 
-pytestmark = on_cpus
 HERE = Path(__file__).parent
 # Test files by process: the tests of one dict share a process.
 CHOSEN: list[dict[str, str]] = [
@@ -56,6 +55,7 @@ def test_transforms_by_kernels_of_their_length() -> None:
     passes({HERE / "test_fft.py": chosen}, every=2, OPENXPU_POLICY="gpu", OPENXPU_TUNING="fft_length=1")
 
 
+@on_cpus
 @needs_emulation
 @pytest.mark.skipif(os.environ.get("OPENXPU_MATRIX") == "ptx", reason="this is the inner run")
 def test_as_units_do() -> None:

@@ -28,7 +28,7 @@ def simulate(*arguments: str | Path, status: int | None = 0, **variables: str) -
 
 @pytest.mark.parametrize("product", ["tgllp", "adl-p", "arl-h"])
 def test_streams_and_events(product: str) -> None:
-    """On products whose C tests no leg runs; before Xe-HP the driver can't order queues of two priorities."""
+    """Before Xe-HP the driver can't order queues of two priorities."""
     simulate("--device", product, HERE.parents[1] / "build/tests/c/test_api")
 
 
