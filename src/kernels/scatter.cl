@@ -592,8 +592,7 @@ __kernel void scatter_keys(struct index_params p) {
  * element, its number, and the address of its counter. */
 #define PLACE_START                                                                                          \
     const long s = get_global_id(0);                                                                         \
-    /* short ranges have surplus rows of work-items */                                                       \
-    if (s >= p.serial || get_global_id(1) > 0) return;                                                       \
+    if (s >= p.serial) return;                                                                               \
     long out = 0, in = 0, at[NI];                                                                            \
     for (int k = 0; k < NI; k++) at[k] = 0;                                                                  \
     WALK_SERIAL(s);                                                                                          \
@@ -864,7 +863,7 @@ static inline void update(xpu_addr address, computed v) {
 #if IF_EVEN
 /* A work-item has an element of the serial dimensions and one of the `items` of the parallel ones. */
 __kernel void scatter_even(struct index_params p) {
-    if (*XPU_CPTR(int, p.crowded) || get_global_id(1) > 0) return; /* a surplus row, as in PLACE_START */
+    if (*XPU_CPTR(int, p.crowded)) return;
     const ulong i = get_global_id(0), s = i / (ulong)p.items;
     if (s >= (ulong)p.serial) return;
     long out = 0, in = 0, at[NI], rest = i - s * p.items;

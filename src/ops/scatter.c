@@ -183,11 +183,11 @@ static xpu_range over(size_t x, size_t y, size_t z, const xpu_device_properties 
     size_t group = properties->max_work_group_size < 256 ? properties->max_work_group_size : 256;
     size_t columns = 1;
     while (columns < x && columns < group) columns *= 2;
-    return (xpu_range){
-        .dims = 3,
-        .groups = {(x + columns - 1) / columns, (y + group / columns - 1) / (group / columns), z},
-        .local = {columns, group / columns, 1},
-        .work = (uint64_t)x * y * z * 8};
+    const size_t most = group / columns, rows = y > most ? most : y > 0 ? y : 1;
+    return (xpu_range){.dims = 3,
+                       .groups = {(x + columns - 1) / columns, (y + rows - 1) / rows, z},
+                       .local = {columns, rows, 1},
+                       .work = (uint64_t)x * y * z * 8};
 }
 
 /* The number of destinations for a counting sort, or 0: they must be contiguous in memory, in order of their
