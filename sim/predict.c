@@ -1,18 +1,17 @@
-/* A walk takes as long as the busiest of a core's parts, or as memory needs for what the walk touches,
- * whichever is longer. Not in the model: latency, so walks of few threads are predicted too fast; the size
- * of the second cache: memory is read and written once, however often the walk touches it.
+/* Predicts the time of a walk: that of the busiest part of a core, or that of memory traffic if it is longer.
+ * The model knows no latency, so walks of few threads are predicted too fast. It does not know the size of
+ * the L2 cache either: memory is read and written once, however often the walk touches it.
  *
- * Each product has two measured rates, which a prediction never exceeds: the share of the matrix engines'
- * peak that the vendor's library reaches in a product of 8192 x 8192 x 8192 in float16, and the share of
- * memory's bandwidth that a copy reaches. Cores are assumed to sustain the same share of their issue slots.
- */
+ * Two published measurements of a product limit its predictions. Matrix engines sustain the share of their
+ * peak that the vendor's library reaches in a product of 8192 x 8192 x 8192 in float16. Memory sustains the
+ * share of its bandwidth that a copy reaches. Cores are assumed to sustain the first share of their issue
+ * slots, too. */
 #include "predict.h"
 
 #include <math.h>
 #include <string.h>
 
 #define LAUNCH 3e-6 /* seconds of a walk that does nothing, a guess */
-#define LINE 64
 
 struct rates {
     const char *product;
@@ -21,7 +20,7 @@ struct rates {
     double core_share;   /* measured share of the matrix engines' peak */
     double memory_share; /* measured share of `memory` */
     double matrix_row;   /* clocks of a row of a matrix instruction */
-    double l1, l2;       /* bytes a clock and core: guesses */
+    double l1, l2;       /* bytes per clock and core: guesses */
 };
 
 /* Published: B580 93 of 116.5 TFLOP/s and 410 GB/s, B70 154 of 183.5 and 532, A770 92 to 99 of 137.5. The
@@ -50,13 +49,13 @@ void predict(const struct sim_product *product, const struct walk_costs *c, stru
     const double groups = ceil(c->groups / cores), share = groups / c->groups;
     const double threads = ceil(groups * c->threads / product->units_per_core);
     const double engine = threads / (c->groups * c->threads) / r->core_share / r->clock;
-    const double bytes = fmin(c->misses * LINE, c->touched);
+    const double bytes = fmin(c->l2_bytes, c->touched);
     const double seconds[LIMITS] = {
         [LIMIT_ISSUE] = c->issue * engine,
         [LIMIT_MATRIX] = c->matrix * r->matrix_row * engine,
         [LIMIT_L1] = c->l1_bytes * share / r->l1 / r->clock,
         [LIMIT_LOCAL] = (c->local_bytes / r->l1 + c->conflicts) * share / r->clock,
-        [LIMIT_L2] = c->misses * LINE * share / r->l2 / r->clock,
+        [LIMIT_L2] = c->l2_bytes * share / r->l2 / r->clock,
         [LIMIT_MEMORY] = bytes / r->memory / r->memory_share,
     };
     int longest = 0;
@@ -69,8 +68,8 @@ void predict(const struct sim_product *product, const struct walk_costs *c, stru
 }
 
 void predict_print(FILE *to, const struct prediction *p) {
-    static const char *const names[LIMITS] = {"launches",     "instructions", "matrix engines", "first cache",
-                                              "local memory", "second cache", "memory"};
+    static const char *const names[LIMITS] = {"launches",     "instructions", "matrix engines", "L1 cache",
+                                              "local memory", "L2 cache",     "memory"};
     int longest = 0;
     for (int i = 0; i < LIMITS; i++)
         if (p->limited[i] > p->limited[longest]) longest = i;

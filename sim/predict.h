@@ -12,8 +12,8 @@ struct walk_costs {
     int threads;        /* of a group */
     double issue;       /* clocks of an engine's issue port */
     double matrix;      /* rows of matrix instructions: 8 of an instruction that repeats 8 times */
-    double l1_bytes;    /* between the first cache and registers */
-    double misses;      /* lines of 64 bytes between the first cache and the second */
+    double l1_bytes;    /* between the L1 cache and registers */
+    double l2_bytes;    /* between the L2 cache and the L1 cache */
     double touched;     /* bytes of the allocations' parts that the walk reads, and of those that it writes */
     double local_bytes; /* of local memory */
     double conflicts;   /* clocks that messages to local memory wait for banks */

@@ -56,7 +56,7 @@ static void extend(struct worker *w, uint64_t line, bool store) {
     if (line > e->last) e->last = line;
 }
 
-/* Stores go to the second cache, past the first. */
+/* Stores go through the L1 cache to the L2 cache. */
 static void touch(struct worker *w, uint64_t line, bool store) {
     /* hashed: rows of a matrix are often a power of two apart */
     uint64_t *const cached = &w->counts->cache[(line * 0x9e3779b97f4a7c15u >> 32) % PROFILE_CACHE_LINES];
@@ -275,7 +275,7 @@ void profile_add(const struct sim_walk *w, const struct program *p, struct profi
     k->lines += c->lines;
     k->conflicts += c->conflicts;
     costs.l1_bytes = (double)c->l1_bytes;
-    costs.misses = (double)c->misses;
+    costs.l2_bytes = (double)(c->misses * LINE);
     costs.conflicts = (double)c->conflicts;
     predict(w->product, &costs, &k->predicted);
     pthread_mutex_unlock(&lock);

@@ -15,7 +15,7 @@ struct profile_extent {
 /* Of one worker: executions and lanes of each of a program's instructions, and what its messages touch. */
 struct profile_counts {
     uint64_t lines;    /* of 64 bytes, that a message to global memory touches */
-    uint64_t l1_bytes; /* between the first cache and registers: lines of scattered lanes, bytes of blocks */
+    uint64_t l1_bytes; /* between the L1 cache and registers: lines of scattered lanes, bytes of blocks */
     uint64_t misses; /* of the lines, in a direct-mapped cache of 256 KiB that is empty when a group starts */
     uint64_t conflicts; /* cycles that a message to local memory waits for a bank */
     uint64_t groups;

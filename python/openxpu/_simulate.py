@@ -196,13 +196,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def simulate(options: argparse.Namespace) -> int:
     """Replace this process by the simulated program; return an exit status if that fails."""
     unknown = set((options.check or "").split(",")) - {"", *CHECKS}
-    no_profile = options.sample and not options.profile
-    if not options.program or unknown or no_profile:
-        what = "no program is given"
-        if unknown:
-            what = f"there is no check {', '.join(sorted(unknown))}"
-        elif no_profile:
-            what = "--sample needs --profile: results are wrong"
+    what = "" if options.program else "no program is given"
+    if unknown:
+        what = f"there is no check {', '.join(sorted(unknown))}"
+    elif options.sample and not options.profile:
+        what = "--sample is for --profile only, because it makes results wrong"
+    if what:
         print(f"openxpu simulate: {what}", file=sys.stderr)
         return 2
     if sys.platform != "linux" or platform.machine() != "x86_64":

@@ -16,7 +16,7 @@ struct job {
     const struct sim_walk *walk;
     const struct program *program;
     uint64_t groups;       /* of the walk */
-    uint64_t run_groups;   /* that run: all, or a sample */
+    uint64_t executed;     /* of these that run: all, or a sample */
     uint64_t next_group;   /* atomic */
     uint64_t instructions; /* atomic */
     bool failed;           /* atomic */
@@ -129,8 +129,8 @@ static uint32_t local_bytes(const struct job *job) {
 
 /* The groups of a sample lie evenly over the walk, from the first to the last. */
 static uint64_t spread(const struct job *job, uint64_t index) {
-    if (job->run_groups == job->groups || !index) return index;
-    return (uint64_t)((unsigned __int128)index * (job->groups - 1) / (job->run_groups - 1));
+    if (job->executed == job->groups || !index) return index;
+    return (uint64_t)((unsigned __int128)index * (job->groups - 1) / (job->executed - 1));
 }
 
 static void run_groups(struct worker_job *wj) {
@@ -146,7 +146,7 @@ static void run_groups(struct worker_job *wj) {
     if (!g.threads || (w->local_bytes && !g.local)) abort();
     while (!__atomic_load_n(&job->failed, __ATOMIC_RELAXED)) {
         const uint64_t index = __atomic_fetch_add(&job->next_group, 1, __ATOMIC_RELAXED);
-        if (index >= job->run_groups) break;
+        if (index >= job->executed) break;
         if (wj->worker.counts) profile_start_group(wj->worker.counts);
         if (!run_group(job, &g, spread(job, index))) __atomic_store_n(&job->failed, true, __ATOMIC_RELAXED);
     }
@@ -171,7 +171,7 @@ static void run_workers(struct worker_job *workers, int count) {
 
 static int worker_count(const struct job *job) {
     int n = sim_options()->host_threads;
-    if ((uint64_t)n > job->run_groups) n = (int)job->run_groups;
+    if ((uint64_t)n > job->executed) n = (int)job->executed;
     return n < 1 ? 1 : n > MAX_WORKERS ? MAX_WORKERS : n;
 }
 
@@ -194,7 +194,7 @@ int sim_eu_run(const struct sim_walk *walk) {
         job.groups *= walk->groups[d] - walk->first_group[d];
     }
     const uint64_t sample = sim_options()->sample;
-    job.run_groups = sample && sample < job.groups ? sample : job.groups;
+    job.executed = sample && sample < job.groups ? sample : job.groups;
     struct program *program = program_acquire(walk);
     if (!program) return -1;
     job.program = program;

@@ -724,9 +724,10 @@ static void multiply(emitter *e, const product *p, const side *left, const side 
     read_left(e, p, left, k, count, a);
     for (int j = 0; j < columns; j++) {
         read_right(e, p, right, k, count, j, b[j]);
-        for (int i = 0; i < high * count && !by_rows; i++) emit_dpas(e, p, a[i], b[j][i / high], i % high, j);
+        if (by_rows) continue;
+        for (int i = 0; i < high * count; i++) emit_dpas(e, p, a[i], b[j][i / high], i % high, j);
     }
-    for (int i = 0; i < high * count && by_rows; i++)
+    for (int i = 0; by_rows && i < high * count; i++)
         for (int j = 0; j < columns; j++) emit_dpas(e, p, a[i], b[j][i / high], i % high, j);
     close_scope(e, "}");
 }
