@@ -67,14 +67,10 @@ static void touch(struct worker *w, uint64_t line, bool store) {
     extend(w, line, store);
 }
 
-static bool is_prefetch(const struct instruction *in) {
-    return !in->message.store && !in->message.atomic && in->destination.kind == OPERAND_NULL;
-}
-
-void profile_range(struct worker *w, const struct instruction *in, uint64_t address, uint64_t bytes) {
-    for (uint64_t line = address / LINE; line * LINE < address + bytes; line++)
-        touch(w, line, in->message.store);
-    if (!is_prefetch(in)) w->counts->l1_bytes += bytes;
+void profile_range(struct worker *w, const struct instruction *in, const struct message *m, uint64_t address,
+                   uint64_t bytes) {
+    for (uint64_t line = address / LINE; line * LINE < address + bytes; line++) touch(w, line, m->store);
+    if (!is_prefetch(m, in)) w->counts->l1_bytes += bytes;
 }
 
 static int touch_lines(struct worker *w, const struct message *m, const uint64_t address[MAX_LANES],
@@ -117,7 +113,7 @@ void profile_addresses(struct worker *w, const struct instruction *in, const str
         return;
     }
     const int lines = touch_lines(w, m, address, mask);
-    if (!is_prefetch(in)) w->counts->l1_bytes += (uint64_t)lines * LINE;
+    if (!is_prefetch(m, in)) w->counts->l1_bytes += (uint64_t)lines * LINE;
 }
 
 void profile_start_group(struct profile_counts *c) {
@@ -179,7 +175,7 @@ static void add_message(struct kernel *k, struct walk_costs *costs, const struct
     const struct message *m = &in->message;
     const int kind = m->atomic ? KIND_ATOMIC : m->store ? KIND_STORE : KIND_LOAD;
     const uint64_t bytes = message_bytes(in, unit, times, lanes);
-    if (in->unit == UNIT_GATEWAY || m->execute == lsc_fence || is_prefetch(in)) return;
+    if (in->unit == UNIT_GATEWAY || m->execute == lsc_fence || is_prefetch(m, in)) return;
     k->messages[m->local][kind] += times;
     k->bytes[m->local][kind] += bytes;
     if (m->local) costs->local_bytes += (double)bytes;

@@ -40,8 +40,9 @@ void profile_add(const struct sim_walk *walk, const struct program *program, str
 /* Of one message: where its lanes access memory. */
 void profile_addresses(struct worker *worker, const struct instruction *in, const struct message *m,
                        const uint64_t address[MAX_LANES], uint32_t mask);
-/* Of a row of a block; `in` loads, stores or prefetches it. */
-void profile_range(struct worker *worker, const struct instruction *in, uint64_t address, uint64_t bytes);
+/* The same for a row of a block. */
+void profile_range(struct worker *worker, const struct instruction *in, const struct message *m,
+                   uint64_t address, uint64_t bytes);
 
 static inline void profile_count(struct profile_counts *c, uint32_t instruction, uint32_t mask) {
     c->of[instruction].times++;

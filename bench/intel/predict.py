@@ -19,6 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 ROOT = Path(__file__).resolve().parents[2]
 OPENXPU = ROOT / ".venv" / "bin" / "openxpu"
 PREDICTED = re.compile(r"profile: kernel (\S+) .*?predicted ([\d.]+) us, limited by ([^;]+);", re.DOTALL)
@@ -37,26 +39,20 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """Return the cases. PyTorch is imported when one of them runs."""
+    """Return the cases."""
 
     def product(dtype: str, n: int) -> Callable[[], object]:
         def run() -> object:
-            import torch
-
             a, b = (torch.empty(n, n, device="xpu", dtype=getattr(torch, dtype)) for _ in range(2))
             return torch._int_mm(a, b) if dtype == "int8" else a @ b
 
         return run
 
     def copy() -> object:
-        import torch
-
         return torch.empty(1 << 28, device="xpu").copy_(torch.empty(1 << 28, device="xpu"))
 
     def attention(width: int) -> Callable[[], object]:
         def run() -> object:
-            import torch
-
             q, k, v = (torch.empty(4, 32, 4096, width, device="xpu", dtype=torch.float16) for _ in range(3))
             return torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
@@ -64,8 +60,6 @@ def cases() -> list[Case]:
 
     def convolution(wanted: int) -> Callable[[], object]:
         def run() -> object:
-            import torch
-
             x = torch.empty(32, 128, 28, 28, device="xpu", dtype=torch.bfloat16)
             w = torch.empty(128, 128, 3, 3, device="xpu", dtype=torch.bfloat16)
             x, w = (t.to(memory_format=torch.channels_last) for t in (x, w))
@@ -119,8 +113,6 @@ def main() -> int:
     parser.add_argument("--run", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run is not None:
-        import torch
-
         cases()[arguments.run].run()
         torch.xpu.synchronize()
         return 0

@@ -132,13 +132,14 @@ static bool transfer_row(const struct access *a, const struct block *b, const st
     return true;
 }
 
-static void count_rows(struct worker *w, const struct instruction *in, const struct block *b) {
+static void count_rows(struct worker *w, const struct instruction *in, const struct message *m,
+                       const struct block *b) {
     for (int n = 0; n < b->count; n++) {
         int first, last;
         inside(b, n, &first, &last);
         for (int64_t row = 0, line = b->y; row < b->height && first < last; row++, line++)
             if (line >= 0 && line < b->surface_height)
-                profile_range(w, in,
+                profile_range(w, in, m,
                               b->base + (uint64_t)(line * b->pitch) +
                                   (uint64_t)((b->x + (int64_t)n * b->width + first) * b->element_bytes),
                               (uint64_t)((last - first) * b->element_bytes));
@@ -151,8 +152,8 @@ static bool transfer(struct thread *t, const struct instruction *in, const struc
     const struct layout l = layout_of(&b, register_bytes(t));
     const struct access a = {.thread = t, .in = in, .store = m->store};
     if (!is_allowed(t, in, &b)) return false;
-    if (t->group->worker->counts) count_rows(t->group->worker, in, &b);
-    if (!m->store && in->destination.kind == OPERAND_NULL) return true; /* prefetch */
+    if (t->group->worker->counts) count_rows(t->group->worker, in, m, &b);
+    if (is_prefetch(m, in)) return true;
     const int total = l.bytes * b.count / register_bytes(t), told = (int)(m->descriptor >> 20 & 31);
     if (!m->store && total != told && !(told == 31 && total == 32))
         return thread_fault(t, in, "2D block message of %d registers, but its descriptor says %d", total,

@@ -81,7 +81,7 @@ bool lsc_block(struct thread *t, const struct instruction *in, const struct mess
     const struct access a = {
         .thread = t, .in = in, .message = m, .local = m->local, .scratch = is_scratch(m), .store = m->store};
     if (m->store) return memory_write(&a, address[0], payload(t, &in->source[1]), size);
-    if (in->destination.kind == OPERAND_NULL) return true; /* prefetch */
+    if (is_prefetch(m, in)) return true;
     return memory_read(&a, address[0], payload(t, &in->destination), size);
 }
 
@@ -175,7 +175,7 @@ static bool transfer(struct thread *t, const struct instruction *in, const struc
 }
 
 bool lsc_load(struct thread *t, const struct instruction *in, const struct message *m, uint32_t mask) {
-    if (in->destination.kind == OPERAND_NULL) return true; /* prefetch */
+    if (is_prefetch(m, in)) return true;
     return transfer(t, in, m, mask, payload(t, &in->destination));
 }
 

@@ -21,6 +21,11 @@ bool lsc_fence(struct thread *t, const struct instruction *in, const struct mess
 void lsc_addresses(const struct thread *t, const struct instruction *in, const struct message *m,
                    uint64_t base, uint64_t address[MAX_LANES]);
 
+/* A load without a destination, which only fills caches. */
+static inline bool is_prefetch(const struct message *m, const struct instruction *in) {
+    return !m->store && !m->atomic && in->destination.kind == OPERAND_NULL;
+}
+
 /* Bytes of a register block that holds `bytes` of each lane: of at least as many lanes as a message has. */
 static inline int block_bytes(const struct thread *t, const struct instruction *in, int bytes) {
     const int unit = register_bytes(t);

@@ -9,8 +9,7 @@ fp32 and int8, those of uint8 activations, and the spills of products of a few r
 For products on XMX with SIMD8, whose operands pass through local memory, and for attention, the bar is on the
 fraction of time in which XMX multiplies in the main loop. The model assumes no memory stalls, 8 clocks per
 matrix instruction and 1 clock per other instruction, which other threads issue in the meantime. Idle matrix
-instructions, which the compiler puts before others on dg2 to get around a fault of the hardware, take as long as
-others.
+instructions, which the compiler puts before others on dg2 to work around a hardware bug, take as long as others.
 """
 
 from __future__ import annotations

@@ -196,7 +196,8 @@ INLINED void take_rows(__private left_rows *rows, xpu_addr from, long pitch, int
         }
 }
 
-/* s = the subgroup's rows times `width` blocks of 8 rows, each of `chunks` DPAS blocks. */
+/* s = the subgroup's rows times `width` blocks of 8 rows, each of `chunks` DPAS blocks. Rows are the outer
+ * loop, as in matrix_xmx8.h. */
 INLINED void multiply_rows(__private float8 (*s)[SUMS_M], __private const left_rows *rows,
                            const __local uchar *right, const int width, int chunks) {
     BLOCKS_OF(i, j, width) s[j][i] = 0;

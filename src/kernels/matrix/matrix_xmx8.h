@@ -135,7 +135,8 @@ static inline void store_right_transposed(__local uchar *local_tile, __private c
     }
 }
 
-/* Adds a step's product; the blocks are those of the subgroup. */
+/* Adds a step's product; the blocks are those of the subgroup. Rows are the outer loop: where the first two
+ * of a group of multiplications share B, Intel's compiler puts an idle one before them on dg2. */
 static inline void multiply_dpas_blocks(__private sum_block (*sum)[SUMS_N], const __local uchar *a,
                                         const __local uchar *b) {
     UNROLL for (int h = 0; h < 2; h++) {
