@@ -369,6 +369,7 @@ def build_units(folder: Path) -> Path:
         *sorted((ROOT / "sim/eu").glob("*.c")),
         *sorted((ROOT / "sim/check").glob("*.c")),
         ROOT / "sim/profile.c",
+        ROOT / "sim/predict.c",
         ROOT / "sim/products.c",
         ROOT / "tests/sim/units.c",
     ]
