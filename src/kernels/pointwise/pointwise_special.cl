@@ -62,6 +62,14 @@ static inline R sf_digamma(R argument) {
         return result + f_digamma_near(x + 1.0f);
     }
     if (x <= 2.0f) return result + f_digamma_near(x);
+#elif !defined(R_IS_DOUBLE)
+    /* Next to the zero the recurrence and the logarithm cancel, to some ulp of a double: a Taylor series. */
+    const double t = (x - 1.4616321449683622) - 9.5499954299656977e-17;
+    if (fabs(t) < 0x1p-10) {
+        double slope = fma(-0.163942705442406528, t, 0.258499760955651011);
+        slope = fma(slope, t, -0.442763168983592106);
+        return (R)(result + t * fma(slope, t, 0.96767224544762117));
+    }
 #endif
     while (x < KW(10.0)) {
         result -= KW(1.0) / x;
