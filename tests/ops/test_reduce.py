@@ -295,10 +295,13 @@ SUMS = [
 def test_sums_are_as_exact_as_in_a_tree(
     shape: tuple[int, ...], dims: int | tuple[int, ...], kind: str
 ) -> None:
-    """A running sum of n values has an error of about √n roundings; pairwise sums have a few."""
+    """A running sum of n values has an error of about √n roundings; pairwise sums have a few.
+
+    A single sum may be off by several times the mean error, so that there are at least 8.
+    """
     generator = torch.Generator().manual_seed(len(kind))
     errors = []
-    for _ in range(max(1, 1_000_000 // math.prod(shape))):
+    for _ in range(max(8, 1_000_000 // math.prod(shape))):
         x = (torch.randn if kind == "normal" else torch.rand)(shape, generator=generator)
         wide = x.double()
         size = wide.square().sum(dims).sqrt() if kind == "normal" else wide.sum(dims)

@@ -228,10 +228,11 @@ WORKER_ATTRIBUTES __kernel void reduce_partials(reduce_params p) {
     ulong o = WORKER;
     if (o >= (ulong)p.outputs) return;
     __global const acc *partial = XPU_CPTR(acc, p.partial) + o * (ulong)p.chunks;
-    acc a = reduce_identity();
+    levels total = no_levels(); /* a GPU may have a hundred partial sums a lane */
+    uint blocks = 0;
     for (long c = 0; c < p.chunks; c += LANES)
-        if (c + lane < p.chunks) a = reduce_combine(a, partial[c + lane]);
-    a = across_lanes(a);
+        if (c + lane < p.chunks) take_block(&total, ++blocks, partial[c + lane]);
+    acc a = across_lanes(all_levels(total));
     if (lane == 0) write_outputs(&p, o, a);
 }
 #endif
