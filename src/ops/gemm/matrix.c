@@ -56,7 +56,8 @@ static matrix_unit any_unit(const xpu_device_properties *p, bool *emulated) {
     const matrix_unit other = wanted();
     *emulated = false;
     if (other == MATRIX_UNIT_FMA || other == MATRIX_UNIT_DOT) return MATRIX_UNIT_NONE;
-    *emulated = other != MATRIX_UNIT_NONE && other != own && p->has_subgroup_size && p->has_subgroup_shuffle;
+    *emulated = other != MATRIX_UNIT_NONE && other != own && p->type == XPU_DEVICE_CPU &&
+                p->has_subgroup_size && p->has_subgroup_shuffle;
     return *emulated ? other : own;
 }
 

@@ -13,8 +13,8 @@ typedef enum matrix_unit {
     MATRIX_UNIT_DOT, /* no engine: int8 dot products of four */
     MATRIX_UNIT_XMX8 /* XMX with 8 lanes (kernels/matrix/matrix_xmx8.h) */
 } matrix_unit;
-/* The engine for float16 and bfloat16. For tests, OPENXPU_MATRIX=ptx, xmx or xmx8 selects that engine on
- * every device (emulated in OpenCL C if the device lacks it), fma or dot selects none. */
+/* The engine for float16 and bfloat16. For tests, OPENXPU_MATRIX=ptx, xmx or xmx8 selects that engine on CPU
+ * devices, emulated in OpenCL C (a GPU may lack the subgroup size), fma or dot selects none on any device. */
 matrix_unit matrix_unit_of(const xpu_device_properties *properties, xpu_dtype dtype, bool *emulated);
 /* The engine for operands of this dtype; fp32 only if `tf32` allows it. */
 matrix_unit matrix_unit_for(const xpu_device_properties *properties, xpu_dtype dtype, bool tf32,
