@@ -4,6 +4,7 @@
 #   planted-PRODUCT  kernels with planted faults, on bmg all of them
 #   c-PRODUCT the C tests of libxpu that need a device, on this product
 #   ops       a case of each operator family and what only GPUs compute so, on two products
+#   ops-PRODUCT  tests/ops with pairs of parameters, on bmg and lnl all of it, on other products a fifth
 #   triton    random Triton programs, compared with NumPy, on products with different subgroup sizes and matrix engines
 # The exit status is 77 if Intel's driver is unavailable.
 set -uo pipefail
@@ -49,6 +50,14 @@ ops() {
     return $status
 }
 
+all_ops() {
+    local every=5
+    case $product in bmg | lnl) every=1 ;; esac
+    PYTHONPATH=$root/python OPENXPU_DRIVER_PATH=$root/.venv/lib OPENXPU_TEST_PAIRS=1 OPENXPU_TEST_EVERY=$every \
+        OMP_WAIT_POLICY=passive "${simulate[@]}" --device "$product" \
+        "$root/.venv/bin/python" -m pytest -q -n 2 --dist worksteal --timeout 900 "$root/tests/ops"
+}
+
 triton() {
     local status=0
     export PYTHONPATH=$root/python OPENXPU_DRIVER_PATH=$root/.venv/lib
@@ -67,6 +76,7 @@ for part in "${@:-smoke}"; do
     case $part in
     smoke) smoke || status=1 ;;
     ops) ops || status=1 ;;
+    ops-*) product=${part#ops-} && all_ops || status=1 ;;
     triton) triton || status=1 ;;
     planted-*) planted "${part#planted-}" || status=1 ;;
     c-*) product=${part#c-} && c_tests || status=1 ;;
