@@ -812,6 +812,20 @@ static bool whole_compare(const op *o, const expr *a, const expr *b) {
 
 static expr emit_map(emitter *e, op *o, const expr *args, int index);
 
+/* What a floating-point operation negates, or NULL. */
+static const char *negated(const op *o, const char *const *texts) {
+    const bool wide = o->results[0].type->element == F64;
+    const char *minus_one = wide ? "(-1.00000000000000000e+00)" : "(-1.0f)";
+    const char *minus_zero = wide ? "-0.00000000000000000e+00" : "(-0.0f)";
+    switch (o->code) {
+    case OP_NEGF: return texts[0];
+    case OP_MULF:
+        return !strcmp(texts[0], minus_one) ? texts[1] : !strcmp(texts[1], minus_one) ? texts[0] : NULL;
+    case OP_SUBF: return !strcmp(texts[0], minus_zero) ? texts[1] : NULL;
+    default: return NULL;
+    }
+}
+
 static expr emit_pointer_select(emitter *e, op *o, const expr *args) {
     const expr *c = &args[0], *a = &args[1], *b = &args[2];
     expr x = {.kind = VARYING, .depth = deeper(c->depth, deeper(a->depth, b->depth)), .divisor = 1};
@@ -942,6 +956,13 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
         }
         if (o->code == OP_DIVF && ty->element != F64 && t->target.has_inline_ptx)
             formula = "tile_divide($0, $1)";
+        /* Intel's GPU compiler miscompiles the negation of a select (docs/internals/compiler-faults.md). */
+        const char *operand = t->target.has_subgroups && !t->target.is_cpu ? negated(o, texts) : NULL;
+        if (operand) {
+            texts[0] = operand;
+            formula = ty->element == F64 ? "as_double(as_ulong($0) ^ 0x8000000000000000UL)"
+                                         : "as_float(as_uint($0) ^ 0x80000000U)";
+        }
         if (!formula) tile_unsupported(t, o->at, "%s", op_table[o->code].name);
         for (const char *c = strstr(formula, "tile_"); c; c = strstr(c + 1, "tile_"))
             use(e, tile_strndup(t, c, strcspn(c, "(")));

@@ -1,5 +1,5 @@
 """What Intel's GPU compiler miscompiles (docs/internals/compiler-faults.md): 64-bit bitwise reductions between lanes,
-which go through local memory, and stores of their own index. On a CPU these show the form of the code; on a simulated
+which go through local memory, stores of their own index, and negated selects. On a CPU these show the form of the code; on a simulated
 GPU (`tests/sim/run.sh triton`) also the values."""
 
 from __future__ import annotations
@@ -78,3 +78,61 @@ def test_an_index_stored_at_itself(target: str, num_warps: int) -> None:
     assert np.array_equal(y, np.arange(1024))
     for gpu in ("bmg", "pvc"):
         assert "get_local_id" not in _tile.compile_module(module.encode(), target=gpu).source
+
+
+NEGATIONS = {
+    "negf": "arith.negf %v",
+    "mulf": "arith.mulf %v, %minus_one",
+    "mulf, exchanged": "arith.mulf %minus_one, %v",
+    "subf": "arith.subf %minus_zero, %v",
+}
+SELECTS = {  # after "arith.select": which of a value and the negated select %n the second select takes
+    "same condition": "%m, %a, %n",
+    "other arm": "%m, %n, %a",
+    "another condition": "%other, %a, %n",
+}
+
+
+@pytest.mark.parametrize("element", ["f16", "f32", "f64"])
+@pytest.mark.parametrize("second", SELECTS)
+@pytest.mark.parametrize("negation", NEGATIONS)
+@pytest.mark.parametrize("target", run.TARGETS)
+def test_a_negated_select(target: str, negation: str, second: str, element: str) -> None:
+    if element == "f64" and (target == "generic" or not run.HAS_FP64):
+        pytest.skip("the device has no fp64")
+    text = f"""module {{
+  tt.func public @k(%x: !tt.ptr<{element}>, %y: !tt.ptr<{element}>) {{
+    %i = tt.make_range {{start = 0 : i32, end = 128 : i32}} : tensor<128xi32>
+    %bx = tt.splat %x : !tt.ptr<{element}> -> tensor<128x!tt.ptr<{element}>>
+    %px = tt.addptr %bx, %i : tensor<128x!tt.ptr<{element}>>, tensor<128xi32>
+    %a = tt.load %px : tensor<128x!tt.ptr<{element}>>
+    %two = arith.constant dense<2.000000e+00> : tensor<128x{element}>
+    %minus_one = arith.constant dense<-1.000000e+00> : tensor<128x{element}>
+    %minus_zero = arith.constant dense<-0.000000e+00> : tensor<128x{element}>
+    %b = arith.addf %a, %two : tensor<128x{element}>
+    %zero = arith.constant dense<0> : tensor<128xi32>
+    %bit = arith.constant dense<32> : tensor<128xi32>
+    %j = arith.andi %i, %bit : tensor<128xi32>
+    %m = arith.cmpi eq, %j, %zero : tensor<128xi32>
+    %other = arith.cmpi slt, %i, %bit : tensor<128xi32>
+    %v = arith.select %m, %a, %b : tensor<128xi1>, tensor<128x{element}>
+    %n = {NEGATIONS[negation]} : tensor<128x{element}>
+    %r = arith.select {SELECTS[second]} : tensor<128xi1>, tensor<128x{element}>
+    %by = tt.splat %y : !tt.ptr<{element}> -> tensor<128x!tt.ptr<{element}>>
+    %py = tt.addptr %by, %i : tensor<128x!tt.ptr<{element}>>, tensor<128xi32>
+    tt.store %py, %r : tensor<128x!tt.ptr<{element}>>
+    tt.return
+  }}
+}}
+"""
+    dtype = {"f16": np.float16, "f32": np.float32, "f64": np.float64}[element]
+    i, x, y = np.arange(128), np.arange(128).astype(dtype), np.zeros(128, dtype)
+    m = (i & 32) == 0
+    n = -np.where(m, x, x + 2)
+    run.Kernel(text, target)((1,), x, y)
+    expected = {
+        "same condition": np.where(m, x, n),
+        "other arm": np.where(m, n, x),
+        "another condition": np.where(i < 32, x, n),
+    }
+    np.testing.assert_array_equal(y, expected[second])
