@@ -105,15 +105,15 @@ static inline part merge_rows(part mine, long *count, __local part *scratch, __l
     scratch[ROW * FEATURES + LANE] = mine;
     if (LANE == 0) counts[ROW] = *count;
     barrier(CLK_LOCAL_MEM_FENCE);
+    *count = 0;
+    for (uint row = 0; row < ROWS; row++) *count += counts[row];
     for (uint half_ = ROWS / 2; half_ > 0; half_ /= 2) {
         if (ROW < half_) {
             mine = joined(mine, scratch[(ROW + half_) * FEATURES + LANE]);
             scratch[ROW * FEATURES + LANE] = mine;
-            if (LANE == 0) counts[ROW] += counts[ROW + half_];
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
-    *count = counts[0];
     return mine;
 }
 #define JOIN_ROWS(mine, count) mine = merge_rows(mine, &count, scratch, counts);
