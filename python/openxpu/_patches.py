@@ -97,6 +97,43 @@ def _flush_less(benchmarking: ModuleType) -> None:
     kind.get_device_cache_size = get_device_cache_size
 
 
+def _scale_in_float32(scaling: ModuleType) -> None:
+    """Make gradient scalers compute the inverse scale in float32 on devices without fp64, such as Arc A.
+
+    PyTorch computes it in float64 because some devices' float32 reciprocals are inexact; xpu's are exact.
+    """
+    import torch
+
+    class Scale(torch.Tensor):
+        __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+        def double(self) -> torch.Tensor:
+            return self.as_subclass(torch.Tensor)
+
+    for name in ("GradScaler", "ShardedGradScaler"):
+        kind = vars(scaling).get(name)
+        if kind is None or kind.__module__ != scaling.__name__:
+            continue
+        own = kind.unscale_
+
+        @functools.wraps(own)
+        def unscale_(self: Any, optimizer: Any, own: Callable[..., None] = own) -> None:
+            scale = self._scale
+            if (
+                scale is None
+                or scale.device.type != "xpu"
+                or torch.xpu.get_device_properties(scale.device).has_fp64
+            ):
+                return own(self, optimizer)
+            self._scale = scale.as_subclass(Scale)
+            try:
+                return own(self, optimizer)
+            finally:
+                self._scale = scale
+
+        kind.unscale_ = unscale_
+
+
 def _without_sycl(module: ModuleType, run: Callable[[ModuleType], None]) -> None:
     """Run bitsandbytes' loader without its SYCL library, so that it uses its Triton kernels.
 
@@ -142,7 +179,9 @@ _PATCHES = {
     "torch._inductor.output_code": _by("_graph_trees", "tell_reasons"),
     "torch._inductor.runtime.benchmarking": _flush_less,
     "torch._inductor.scheduler": _by("_fusion", "fuse_small_kernels"),
+    "torch.amp.grad_scaler": _scale_in_float32,
     "torch.distributed.distributed_c10d": _process_group.enter,
+    "torch.distributed.fsdp.sharded_grad_scaler": _scale_in_float32,
     "torch.distributed.tensor._api": _by("_sharding", "enter"),
     "torch.multiprocessing.reductions": _shared_memory.enter,
     "torch.nested._internal.sdpa": _attention.enter_jagged,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 import torch
+from inner_run import passes
+from processes import run_python
 from torch.testing import assert_close
 
 CONFIGURATIONS: list[tuple[Any, dict[str, Any]]] = [
@@ -94,6 +97,26 @@ def test_gradient_scaler(fused: bool) -> None:
         scales.append(scaler.get_scale())
         assert torch.equal(before, weight.detach()) == (factor == float("inf"))
     assert scales == [8.0, 16.0, 8.0, 8.0]
+
+
+@pytest.mark.skipif("OPENXPU_HIDE_EXTENSIONS" in os.environ, reason="this is the inner run")
+def test_gradient_scalers_without_fp64() -> None:
+    """PyTorch inverts the scale in float64, which Arc A lacks."""
+    passes({__file__: "gradient_scaler"}, OPENXPU_HIDE_EXTENSIONS="cl_khr_fp64")
+    sharded = """if True:
+        import torch, torch.distributed as dist
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        assert not torch.xpu.get_device_properties().has_fp64
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        weight = torch.ones(4, device="xpu", requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        scaler = ShardedGradScaler("xpu", init_scale=8.0)
+        scaler.scale(weight.sum()).backward()
+        scaler.unscale_(optimizer)
+        assert weight.grad.tolist() == [1.0] * 4 and type(scaler._scale) is torch.Tensor
+    """
+    run_python(sharded, env={"OPENXPU_HIDE_EXTENSIONS": "cl_khr_fp64"})
 
 
 def test_unscale_finds_infinities() -> None:

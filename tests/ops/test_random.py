@@ -78,10 +78,10 @@ def test_reproducible(name: str) -> None:
     )
 
 
-def test_uniform_stays_below_its_end() -> None:
-    for dtype in FLOATING:
-        x = drawn(lambda t: t.uniform_(), dtype, (1 << 22,))
-        assert x.min().item() >= 0 and x.max().item() < 1
+@pytest.mark.parametrize("dtype", FLOATING, ids=str)
+def test_uniform_stays_below_its_end(dtype: torch.dtype) -> None:
+    x = drawn(lambda t: t.uniform_(), dtype, (1 << 22,))
+    assert x.min().item() >= 0 and x.max().item() < 1
 
 
 def test_exponential_is_never_zero() -> None:
