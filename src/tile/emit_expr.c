@@ -812,18 +812,12 @@ static bool whole_compare(const op *o, const expr *a, const expr *b) {
 
 static expr emit_map(emitter *e, op *o, const expr *args, int index);
 
-/* What a floating-point operation negates, or NULL. */
-static const char *negated(const op *o, const char *const *texts) {
-    const bool wide = o->results[0].type->element == F64;
-    const char *minus_one = wide ? "(-1.00000000000000000e+00)" : "(-1.0f)";
-    const char *minus_zero = wide ? "-0.00000000000000000e+00" : "(-0.0f)";
-    switch (o->code) {
-    case OP_NEGF: return texts[0];
-    case OP_MULF:
-        return !strcmp(texts[0], minus_one) ? texts[1] : !strcmp(texts[1], minus_one) ? texts[0] : NULL;
-    case OP_SUBF: return !strcmp(texts[0], minus_zero) ? texts[1] : NULL;
-    default: return NULL;
-    }
+/* The pointer that `o` results in, whose address is `x`. */
+static expr pointer_at(emitter *e, op *o, expr x) {
+    x = declare(e, type_scalar(e->t, I64), x, "v", o->results[0].id);
+    x.root = tile_format(e->t, "((__global %s *)%s)", c_stored(o->results[0].type->element), x.text);
+    x.text = "0";
+    return x;
 }
 
 static expr emit_pointer_select(emitter *e, op *o, const expr *args) {
@@ -837,10 +831,7 @@ static expr emit_pointer_select(emitter *e, op *o, const expr *args) {
     }
     x.text = tile_format(e->t, "(long)(%s ? %s + %s : %s + %s)", lane_text(e, c), a->root, lane_text(e, a),
                          b->root, lane_text(e, b));
-    x = declare(e, type_scalar(e->t, I64), x, "v", o->results[0].id);
-    x.root = tile_format(e->t, "((__global %s *)%s)", c_stored(o->results[0].type->element), x.text);
-    x.text = "0";
-    return x;
+    return pointer_at(e, o, x);
 }
 
 /* Does the user say that the result's elements lie in rows of at least as many as there are lanes?
@@ -879,6 +870,11 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
         if (!(y.is_constant && y.kind == UNIFORM && y.constant == 0) && o->args[1]->type->element != I64 &&
             !step.is_constant)
             step = widened(e, step, "long"); /* the sum may need more than 32 bits */
+        if (is_unsafe_index(e, o->args[1])) {
+            const char *pointer = tile_format(t, "%s + %s", y.root, lane_text(e, &y));
+            x.text = safe_address(e, o, pointer, lane_text(e, &step));
+            return pointer_at(e, o, x);
+        }
         expr from = y;
         from.root = NULL;
         x = int_op(e, OP_ADDI, I64, from, step);
@@ -956,13 +952,8 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
         }
         if (o->code == OP_DIVF && ty->element != F64 && t->target.has_inline_ptx)
             formula = "tile_divide($0, $1)";
-        /* Intel's GPU compiler miscompiles the negation of a select (docs/internals/compiler-faults.md). */
-        const char *operand = t->target.has_subgroups && !t->target.is_cpu ? negated(o, texts) : NULL;
-        if (operand) {
-            texts[0] = operand;
-            formula = ty->element == F64 ? "as_double(as_ulong($0) ^ 0x8000000000000000UL)"
-                                         : "as_float(as_uint($0) ^ 0x80000000U)";
-        }
+        const char *negation = negation_text(e, o, texts);
+        if (negation) formula = negation;
         if (!formula) tile_unsupported(t, o->at, "%s", op_table[o->code].name);
         for (const char *c = strstr(formula, "tile_"); c; c = strstr(c + 1, "tile_"))
             use(e, tile_strndup(t, c, strcspn(c, "(")));

@@ -1,6 +1,6 @@
 """What Intel's GPU compiler miscompiles (docs/internals/compiler-faults.md): 64-bit bitwise reductions between lanes,
-which go through local memory, stores of their own index, and negated selects. On a CPU these show the form of the code; on a simulated
-GPU (`tests/sim/run.sh triton`) also the values."""
+which go through local memory, stores of their own index, negated selects, and indices of two values. On a CPU these
+show the form of the code; on a simulated GPU (`tests/sim/run.sh triton`) also the values."""
 
 from __future__ import annotations
 
@@ -136,3 +136,51 @@ def test_a_negated_select(target: str, negation: str, second: str, element: str)
         "another condition": np.where(i < 32, x, n),
     }
     np.testing.assert_array_equal(y, expected[second])
+
+
+INDICES = {  # of %r, numbers below 32
+    "division": ("arith.divsi %r, %seventeen", lambda r: r // 17),
+    "unsigned division": ("arith.divui %r, %seventeen", lambda r: r // 17),
+    "minimum": ("arith.minui %low, %one", lambda r: np.minimum(r & 12, 1)),
+    "comparison": ("arith.extui %m : tensor<128xi1> to tensor<128xi32>", lambda r: r < 13),
+    "choice": ("arith.select %m, %one, %zero : tensor<128xi1>, tensor<128xi32>", lambda r: r < 13),
+    "sum": ("arith.addi %two, %c", lambda r: 2 + (r < 13)),
+}
+
+
+@pytest.mark.parametrize("element", ["i8", "f16", "f32"])
+@pytest.mark.parametrize("index", INDICES)
+@pytest.mark.parametrize("target", run.TARGETS)
+def test_an_index_of_two_values(target: str, index: str, element: str) -> None:
+    form, expected = INDICES[index]
+    text = f"""module {{
+  tt.func public @k(%x: !tt.ptr<{element}>, %y: !tt.ptr<{element}>) {{
+    %i = tt.make_range {{start = 0 : i32, end = 128 : i32}} : tensor<128xi32>
+    %zero = arith.constant dense<0> : tensor<128xi32>
+    %one = arith.constant dense<1> : tensor<128xi32>
+    %two = arith.constant dense<2> : tensor<128xi32>
+    %eleven = arith.constant dense<11> : tensor<128xi32>
+    %twelve = arith.constant dense<12> : tensor<128xi32>
+    %thirteen = arith.constant dense<13> : tensor<128xi32>
+    %seventeen = arith.constant dense<17> : tensor<128xi32>
+    %thirty_one = arith.constant dense<31> : tensor<128xi32>
+    %product = arith.muli %i, %eleven : tensor<128xi32>
+    %r = arith.andi %product, %thirty_one : tensor<128xi32>
+    %low = arith.andi %r, %twelve : tensor<128xi32>
+    %m = arith.cmpi ult, %r, %thirteen : tensor<128xi32>
+    %c = arith.extui %m : tensor<128xi1> to tensor<128xi32>
+    %at = {form}{"" if ":" in form else " : tensor<128xi32>"}
+    %bx = tt.splat %x : !tt.ptr<{element}> -> tensor<128x!tt.ptr<{element}>>
+    %px = tt.addptr %bx, %at : tensor<128x!tt.ptr<{element}>>, tensor<128xi32>
+    %v = tt.load %px : tensor<128x!tt.ptr<{element}>>
+    %by = tt.splat %y : !tt.ptr<{element}> -> tensor<128x!tt.ptr<{element}>>
+    %py = tt.addptr %by, %i : tensor<128x!tt.ptr<{element}>>, tensor<128xi32>
+    tt.store %py, %v : tensor<128x!tt.ptr<{element}>>
+    tt.return
+  }}
+}}
+"""
+    dtype = {"i8": np.int8, "f16": np.float16, "f32": np.float32}[element]
+    x, y = np.arange(16).astype(dtype), np.zeros(128, dtype)
+    run.Kernel(text, target, num_warps=1)((1,), x, y)
+    np.testing.assert_array_equal(y, x[np.asarray(expected(np.arange(128) * 11 & 31), int)])

@@ -1,0 +1,78 @@
+/* Forms that avoid faults of Intel's GPU compiler (docs/internals/compiler-faults.md). */
+#include <string.h>
+
+#include "tile/emit.h"
+
+static bool is_intel_gpu(const emitter *e) { return e->t->target.has_subgroups && !e->t->target.is_cpu; }
+
+/* What a floating-point operation negates, or NULL. */
+static const char *negated(const op *o, const char *const *texts) {
+    const bool wide = o->results[0].type->element == F64;
+    const char *minus_one = wide ? "(-1.00000000000000000e+00)" : "(-1.0f)";
+    const char *minus_zero = wide ? "-0.00000000000000000e+00" : "(-0.0f)";
+    switch (o->code) {
+    case OP_NEGF: return texts[0];
+    case OP_MULF:
+        return !strcmp(texts[0], minus_one) ? texts[1] : !strcmp(texts[1], minus_one) ? texts[0] : NULL;
+    case OP_SUBF: return !strcmp(texts[0], minus_zero) ? texts[1] : NULL;
+    default: return NULL;
+    }
+}
+
+const char *negation_text(emitter *e, const op *o, const char *const *texts) {
+    const char *x = is_intel_gpu(e) ? negated(o, texts) : NULL;
+    if (!x) return NULL;
+    return tile_format(e->t,
+                       o->results[0].type->element == F64 ? "as_double(as_ulong(%s) ^ 0x8000000000000000UL)"
+                                                          : "as_float(as_uint(%s) ^ 0x80000000U)",
+                       x);
+}
+
+static bool is_constant(const value *v) {
+    while (v->def &&
+           (v->def->code == OP_SPLAT || v->def->code == OP_BROADCAST || v->def->code == OP_EXPAND_DIMS))
+        v = v->def->args[0];
+    return v->def && v->def->code == OP_CONSTANT;
+}
+
+/* May the compiler find out that an integer is one of two neighbors, and take it from a comparison? */
+static bool may_be_comparison(const value *v, int depth) {
+    enum { DEEPEST = 16 };
+    const op *o = v->def;
+    if (!o || depth > DEEPEST) return false;
+    switch (o->code) {
+    case OP_EXTUI:
+    case OP_EXTSI: return o->args[0]->type->element == I1 || may_be_comparison(o->args[0], depth + 1);
+    case OP_TRUNCI:
+    case OP_INDEX_CAST:
+    case OP_SPLAT:
+    case OP_BROADCAST:
+    case OP_EXPAND_DIMS:
+    case OP_RESHAPE:
+    case OP_TRANS: return may_be_comparison(o->args[0], depth + 1);
+    case OP_ADDI:
+    case OP_SUBI: return may_be_comparison(o->args[0], depth + 1) || may_be_comparison(o->args[1], depth + 1);
+    case OP_DIVSI:
+    case OP_DIVUI:
+    case OP_CEILDIVSI:
+    case OP_CEILDIVUI:
+    case OP_FLOORDIVSI: return is_constant(o->args[1]);
+    case OP_MINSI:
+    case OP_MINUI:
+    case OP_MAXSI:
+    case OP_MAXUI: return is_constant(o->args[0]) || is_constant(o->args[1]);
+    case OP_SELECT:
+        return (is_constant(o->args[1]) || may_be_comparison(o->args[1], depth + 1)) &&
+               (is_constant(o->args[2]) || may_be_comparison(o->args[2], depth + 1));
+    default: return false;
+    }
+}
+
+bool is_unsafe_index(emitter *e, const value *index) {
+    return is_intel_gpu(e) && may_be_comparison(index, 0);
+}
+
+const char *safe_address(emitter *e, const op *o, const char *pointer, const char *step) {
+    const int bytes = (element_bits(o->results[0].type->element) + 7) / 8;
+    return tile_format(e->t, "(long)(%s) + (long)%s * %d", pointer, step, bytes);
+}
