@@ -346,7 +346,7 @@ void record(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
         TORCH_CHECK(can, "operation not permitted when stream is capturing: ", op.operator_name(),
                     " with argument '", argument.name(), "', which runs on the CPU");
     }
-    constexpr c10::DispatchKeySet cpu(c10::DispatchKey::CPU);
+    static constexpr c10::DispatchKeySet cpu(c10::DispatchKey::CPU);
     {
         const HostScope scope(device->index());
         op.redispatchBoxed(cpu, &shapes);

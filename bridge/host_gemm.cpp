@@ -20,6 +20,7 @@
 #include <climits>
 #include <utility>
 
+#include "export.h"
 #include "host_gemm_bf16.h"
 #include "host_memory.h"
 #include "xpu/ops/gemm.h"
@@ -27,20 +28,24 @@
 
 namespace at::native {
 // PyTorch's interface to oneDNN's products; absent from builds without oneDNN.
-__attribute__((weak)) void mkldnn_matmul(const Tensor &a, const Tensor &b, const Tensor &out, float beta,
-                                         float alpha);
+OPENXPU_OPTIONAL void mkldnn_matmul(const Tensor &a, const Tensor &b, const Tensor &out, float beta,
+                                    float alpha);
 } // namespace at::native
 
 // The BLAS in PyTorch's library (MKL); absent from builds with another BLAS, or with hidden symbols.
-extern "C" {
 using blas_size = const int;
-__attribute__((weak)) void sgemm_(const char *, const char *, blas_size *, blas_size *, blas_size *,
-                                  const float *, const float *, blas_size *, const float *, blas_size *,
-                                  const float *, float *, blas_size *);
-__attribute__((weak)) void dgemm_(const char *, const char *, blas_size *, blas_size *, blas_size *,
-                                  const double *, const double *, blas_size *, const double *, blas_size *,
-                                  const double *, double *, blas_size *);
+template <class T>
+using Blas = void(const char *, const char *, blas_size *, blas_size *, blas_size *, const T *, const T *,
+                  blas_size *, const T *, blas_size *, const T *, T *, blas_size *);
+#if defined(_WIN32) // torch_cpu.dll does not export it
+constexpr Blas<float> *sgemm_ = nullptr;
+constexpr Blas<double> *dgemm_ = nullptr;
+#else
+extern "C" {
+OPENXPU_OPTIONAL Blas<float> sgemm_;
+OPENXPU_OPTIONAL Blas<double> dgemm_;
 }
+#endif
 
 namespace openxpu {
 namespace {
@@ -201,10 +206,6 @@ bool blas_matrix(const xpu_matrix &m, int64_t rows, int64_t columns, BlasMatrix 
     *found = {by_rows ? 'N' : 'T', static_cast<int>(stride)};
     return stride <= INT_MAX;
 }
-
-template <class T>
-using Blas = void(const char *, const char *, blas_size *, blas_size *, blas_size *, const T *, const T *,
-                  blas_size *, const T *, blas_size *, const T *, T *, blas_size *);
 
 // Makes the BLAS call of PyTorch's kernel directly, with the same arguments and hence the same results;
 // the rest of that kernel takes as long as a 32 × 32 product. Returns false, with nothing done, in less

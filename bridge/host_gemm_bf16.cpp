@@ -10,12 +10,14 @@
 #include <cstring>
 #include <vector>
 
+#include "export.h"
+
 namespace at::native::cpublas {
 // C = A B, or C += A B with `adds`. ld_a and ld_c are row strides. B has VNNI layout: element [k][n] at
 // [k / 2][n][k % 2]. Absent from builds without oneDNN.
-__attribute__((weak)) void brgemm(int64_t m, int64_t n, int64_t k, int64_t ld_a, int64_t ld_b, int64_t ld_c,
-                                  bool adds, const BFloat16 *a, const BFloat16 *b, float *c, bool by_pairs);
-__attribute__((weak)) void brgemm_release(bool by_pairs);
+OPENXPU_OPTIONAL void brgemm(int64_t m, int64_t n, int64_t k, int64_t ld_a, int64_t ld_b, int64_t ld_c,
+                             bool adds, const BFloat16 *a, const BFloat16 *b, float *c, bool by_pairs);
+OPENXPU_OPTIONAL void brgemm_release(bool by_pairs);
 } // namespace at::native::cpublas
 
 namespace openxpu {

@@ -68,6 +68,7 @@ FULL["c-all"] = "OPENXPU_TEST_ALL=1 " + FULL["c-all"]
 LONG = {
     "docs": "make -s docs",
     "tidy": "make -s tidy",
+    "bridge-alone": ".venv/bin/python tools/check_alone.py",
     "address-sanitizer": "tests/sanitize.sh address",
     "thread-sanitizer": "tests/sanitize.sh thread",
     "collective-races": "tests/sanitize.sh collectives",

@@ -120,7 +120,7 @@ struct Fused {
     const char *name;
     bool (at::Context::*enabled)() const;
 };
-constexpr std::array fused_backends{
+const std::array fused_backends{
     Fused{SDPBackend::overrideable, "Overrideable", &at::Context::userEnabledOverrideableSDP},
     Fused{SDPBackend::flash_attention, "Flash attention", &at::Context::userEnabledFlashSDP},
     Fused{SDPBackend::efficient_attention, "Memory efficient", &at::Context::userEnabledMemEfficientSDP}};
