@@ -83,6 +83,20 @@ static void wrap(union lanes *r, const struct instruction *in) {
     }
 }
 
+/* The same of floating-point numbers that become integers: IGC merges comparisons of these with 0 into the
+ * conversion. */
+static void to_integers(union lanes *r, const struct instruction *in) {
+    const bool is_signed = type_is_signed(in->destination.type);
+    for (int i = 0; i < in->lanes; i++) {
+        const double v = __builtin_trunc(in->domain == DOMAIN_F32 ? (double)r->f32[i] : r->f64[i]);
+        const double held = v > 0 || (is_signed && v < 0) ? v : 0; /* NaN becomes 0 */
+        if (in->domain == DOMAIN_F32)
+            r->f32[i] = (float)held;
+        else
+            r->f64[i] = held;
+    }
+}
+
 /* Sums that the destination's type does not hold. */
 static uint32_t overflow_bits(const union lanes *r, const struct instruction *in) {
     union lanes held = *r;
@@ -103,7 +117,10 @@ void alu_execute_flags(struct thread *t, const struct instruction *in, uint32_t 
         bits = overflow_bits(&r, in);
     } else if (in->condition != COND_EO) {
         if (in->domain == DOMAIN_I64) wrap(&r, in);
-        bits = in->compare(&r, &zero_lanes, in->lanes);
+        union lanes seen = r;
+        const bool is_float = in->domain == DOMAIN_F32 || in->domain == DOMAIN_F64;
+        if (is_float && in->destination.type && !type_is_float(in->destination.type)) to_integers(&seen, in);
+        bits = in->compare(&seen, &zero_lanes, in->lanes);
     }
     store_result(t, in, mask, &r);
     flag_merge(t, in, mask, bits);

@@ -143,7 +143,22 @@ class _Selection(Operation):
 
 
 def conditions(product: Product) -> Iterator[Operation]:
-    """Conditions of arithmetic: the result compared with zero; (ov): the exact sum does not fit."""
+    """Conditions of arithmetic: the result compared with zero; (ov): the exact sum does not fit.
+
+    A conversion's result is what the destination gets: intel-graphics-compiler merges a comparison of it with zero
+    into the mov (visa/Optimizer.cpp, foldCmpToCondMod).
+    """
+    for to in (UD, D):
+        values = [(x,) for x in [*interesting(F), 0x3F000000, 0xBF000000, 0x3F7FFFFF, 0xBF800000, 0x3F800000]]
+        for name in RELATIONS:
+
+            def integer(x: int, to=to) -> int:
+                return to.encode(number.to_integer(F.decode(x), to))
+
+            def holds(x: int, name=name, to=to, integer=integer) -> bool:
+                return RELATIONS[name](value(to, integer(x)), number.zero())
+
+            yield Operation("mov", to, (F,), values, integer, holds, condition=f"({name})")
     for type in (UW, W, UD, D):
         values = [
             (x, y)
