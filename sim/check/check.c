@@ -56,9 +56,8 @@ struct check_walk {
     bool swaps;                      /* the program compares and swaps in local memory */
     uint32_t barrier, barrier_phase; /* instruction that the group waits at; phase plus 1 */
     struct cell *local;
-    struct taint *taints;    /* of the group's threads */
-    uint32_t tainted_stores; /* lanes of the current message */
-    uint8_t *reported;       /* of each instruction: enum sim_check */
+    struct taint *taints; /* of the group's threads */
+    uint8_t *reported;    /* of each instruction: enum sim_check */
     struct page *buckets[BUCKETS];
     uint64_t allocation_start, allocation_end; /* the last range that an access was found in */
 };
@@ -195,25 +194,37 @@ static bool is_poison(const uint8_t *bytes, uint32_t size) {
     return !size;
 }
 
+/* Where the part of an access from its byte `offset` on lies in the registers of an operand. */
+static int part_of(const struct access *a, const struct operand *o, uint32_t offset) {
+    const struct message *m = a->message;
+    const int place = m->transposed ? 0
+                                    : a->element * block_bytes(a->thread, a->in, m->register_bytes) +
+                                          a->lane * m->register_bytes;
+    return o->lane[0] + place + (int)offset + m->shift / 8;
+}
+
 /* The part of the access at `address`, which is its byte `offset`. */
 static void taint_load(struct check_walk *c, const struct access *a, uint64_t address, uint32_t offset,
                        uint32_t size) {
     struct taint *x = &c->taints[a->thread->id];
     const uint8_t *host = memory_locate(a, address, size);
-    const struct message *m = a->message;
-    if (!m || a->in->destination.kind != OPERAND_REGISTER) return;
-    const int place = m->transposed ? 0
-                                    : a->element * block_bytes(a->thread, a->in, m->register_bytes) +
-                                          a->lane * m->register_bytes;
-    memset(x->bytes + a->in->destination.lane[0] + place + (int)offset + m->shift / 8,
-           host && is_poison(host, size) ? TAINT_COPY : TAINT_VALUE, size);
+    const struct operand *to = &a->in->destination;
+    if (!a->message || to->kind != OPERAND_REGISTER) return;
+    memset(x->bytes + part_of(a, to, offset), host && is_poison(host, size) ? TAINT_COPY : TAINT_VALUE, size);
     x->any = true;
+}
+
+static bool is_tainted_store(struct check_walk *c, const struct access *a, uint32_t offset, uint32_t size) {
+    const struct taint *x = &c->taints[a->thread->id];
+    const struct operand *from = &a->in->source[1];
+    return x->any && a->message && from->kind == OPERAND_REGISTER &&
+           is_tainted(x, part_of(a, from, offset), (int)size);
 }
 
 static void check_initialized(struct check_walk *c, const struct access *a, struct cell *cell,
                               uint64_t address, uint32_t offset, uint32_t size, uint8_t bytes) {
     if (a->store && !a->atomic) {
-        if (c->tainted_stores >> a->lane & 1)
+        if (is_tainted_store(c, a, offset, size))
             cell->initialized &= (uint8_t)~bytes;
         else
             cell->initialized |= bytes;
@@ -268,7 +279,6 @@ void check_instruction(struct thread *t, const struct instruction *in, uint32_t 
     const struct message *m = &in->message;
     const bool is_private = m->local || m->model == MODEL_SURFACE || m->model == MODEL_BINDLESS; /* spills */
     const bool kept = use == TAINT_DATA && is_private && !m->atomic;
-    c->tainted_stores = kept ? lanes : 0;
     if (use == TAINT_UNUSED || kept) return;
     const struct access a = {.thread = t, .in = in};
     REPORT(c, &a, SIM_CHECK_UNINITIALIZED, "%s on memory that was not written, lane %d", uses[use],

@@ -5,7 +5,7 @@
 #include "eu/thread.h"
 #include "eu/unit.h"
 
-static bool is_tainted(const struct taint *x, int at, int size) {
+bool is_tainted(const struct taint *x, int at, int size) {
     uint8_t any = 0;
     for (int i = 0; i < size; i++) any |= x->bytes[at + i];
     return any != 0;

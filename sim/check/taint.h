@@ -14,6 +14,9 @@ struct taint {
 
 enum taint_use { TAINT_UNUSED, TAINT_ADDRESS, TAINT_DATA, TAINT_BRANCH };
 
+/* Is one of these bytes of registers tainted? */
+bool is_tainted(const struct taint *taint, int at, int size);
+
 /* Is a value among these bytes of registers that a store to global memory must not write? Copies of what
  * nobody has written are allowed. */
 bool taint_is_stored(const struct taint *taint, const struct thread *t, int at, int size);
