@@ -68,6 +68,12 @@ void copy_elements(const Tensor &to, const Tensor &from) {
     check(xpu_copy(current_stream(to), &lowered));
 }
 
+// True if the device can store and convert this dtype.
+bool can_convert(c10::ScalarType type, c10::Device device) {
+    return is_known(type) &&
+           ((type != c10::kDouble && type != c10::kComplexDouble) || properties_of(device.index()).has_fp64);
+}
+
 // Both tensors are on one device and have the same conjugate and negative bits.
 void copy_within(const Tensor &to, const Tensor &from) {
     const auto target = to.scalar_type(), source = from.scalar_type();
@@ -75,7 +81,7 @@ void copy_within(const Tensor &to, const Tensor &from) {
         at::assert_no_partial_overlap(to, from);
         if (to.const_data_ptr() != from.const_data_ptr()) copy_bytes(to, from, true);
     } else if (target == source ? c10::elementSize(target) <= 8 || is_known(target)
-                                : is_known(target) && is_known(source)) {
+                                : can_convert(target, to.device()) && can_convert(source, to.device())) {
         copy_elements(to, from);
     } else if (to.is_complex() && from.is_complex()) { // one of them in half precision
         const auto parts = [](const Tensor &x) { return at::view_as_real(x.is_conj() ? x.conj() : x); };
@@ -85,12 +91,6 @@ void copy_within(const Tensor &to, const Tensor &from) {
     } else {
         to.copy_(from.cpu().to(target));
     }
-}
-
-// True if the device can store and convert this dtype.
-bool can_convert(c10::ScalarType type, c10::Device device) {
-    return is_known(type) &&
-           ((type != c10::kDouble && type != c10::kComplexDouble) || properties_of(device.index()).has_fp64);
 }
 
 void from_host(const Tensor &to, const Tensor &from, bool non_blocking) {

@@ -62,6 +62,8 @@ static struct nonzero_params params_of(const xpu_tensor *in, const xpu_device_pr
 xpu_status xpu_nonzero_count(xpu_stream *stream, const xpu_tensor *in, void *scratch, int64_t *count) {
     const xpu_device_properties *properties;
     XPU_TRY(xpu_device_get_properties(xpu_stream_device(stream), &properties));
+    if (dtype_needs_fp64(in->dtype) && !properties->has_fp64)
+        return op_unsupported_dtype("nonzero", in->dtype, properties);
     struct nonzero_params params = params_of(in, properties, scratch);
     if (params.numel == 0) {
         *count = 0;

