@@ -206,7 +206,9 @@ WORKER_ATTRIBUTES __kernel void reduce_short_rows(reduce_params p) {
     long n = p.total;
 #endif
     for (; first < end; first += LANES) {
-        ulong block = min(first, (ulong)p.outputs - LANES); /* the last block overlaps the one before it */
+        /* The last block overlaps the one before it, which writes the outputs of both: combined in another
+         * order they may differ by a rounding. */
+        ulong block = min(first, (ulong)p.outputs - LANES);
         EACH_TOTAL
         EACH_ROW(ROW)
         // clang-format off
@@ -216,7 +218,7 @@ WORKER_ATTRIBUTES __kernel void reduce_short_rows(reduce_params p) {
         HALVE(0, 2, 2) HALVE(1, 3, 2)
         HALVE(0, 1, 1)
             // clang-format on
-            write_outputs(&p, block + lane, a0);
+            if (block == first || block + lane >= first) write_outputs(&p, block + lane, a0);
     }
 }
 #endif
