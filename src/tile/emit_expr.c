@@ -870,7 +870,7 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
         if (!(y.is_constant && y.kind == UNIFORM && y.constant == 0) && o->args[1]->type->element != I64 &&
             !step.is_constant)
             step = widened(e, step, "long"); /* the sum may need more than 32 bits */
-        if (is_unsafe_index(e, o->args[1])) {
+        if (step.kind == VARYING && is_unsafe_index(e, o->args[1])) {
             const char *pointer = tile_format(t, "%s + %s", y.root, lane_text(e, &y));
             x.text = safe_address(e, o, pointer, lane_text(e, &step));
             return pointer_at(e, o, x);

@@ -35,42 +35,44 @@ static bool is_constant(const value *v) {
     return v->def && v->def->code == OP_CONSTANT;
 }
 
-/* May the compiler find out that an integer is one of two neighbors, and take it from a comparison? */
-static bool may_be_comparison(const value *v, int depth) {
+/* May the compiler find out that an integer fits few bits, as the result of a comparison or of a mask does?
+ * It computes differences of addresses in those bits, as though they did not wrap. */
+static bool may_be_narrowed(const value *v, int depth) {
     enum { DEEPEST = 16 };
     const op *o = v->def;
     if (!o || depth > DEEPEST) return false;
     switch (o->code) {
     case OP_EXTUI:
-    case OP_EXTSI: return o->args[0]->type->element == I1 || may_be_comparison(o->args[0], depth + 1);
+    case OP_EXTSI: return o->args[0]->type->element == I1 || may_be_narrowed(o->args[0], depth + 1);
     case OP_TRUNCI:
     case OP_INDEX_CAST:
     case OP_SPLAT:
     case OP_BROADCAST:
     case OP_EXPAND_DIMS:
     case OP_RESHAPE:
-    case OP_TRANS: return may_be_comparison(o->args[0], depth + 1);
+    case OP_TRANS: return may_be_narrowed(o->args[0], depth + 1);
     case OP_ADDI:
-    case OP_SUBI: return may_be_comparison(o->args[0], depth + 1) || may_be_comparison(o->args[1], depth + 1);
+    case OP_SUBI: return may_be_narrowed(o->args[0], depth + 1) || may_be_narrowed(o->args[1], depth + 1);
+    case OP_ANDI:
     case OP_DIVSI:
     case OP_DIVUI:
     case OP_CEILDIVSI:
     case OP_CEILDIVUI:
-    case OP_FLOORDIVSI: return is_constant(o->args[1]);
+    case OP_FLOORDIVSI:
+    case OP_REMSI:
+    case OP_REMUI: return is_constant(o->args[1]);
     case OP_MINSI:
     case OP_MINUI:
     case OP_MAXSI:
     case OP_MAXUI: return is_constant(o->args[0]) || is_constant(o->args[1]);
     case OP_SELECT:
-        return (is_constant(o->args[1]) || may_be_comparison(o->args[1], depth + 1)) &&
-               (is_constant(o->args[2]) || may_be_comparison(o->args[2], depth + 1));
+        return (is_constant(o->args[1]) || may_be_narrowed(o->args[1], depth + 1)) &&
+               (is_constant(o->args[2]) || may_be_narrowed(o->args[2], depth + 1));
     default: return false;
     }
 }
 
-bool is_unsafe_index(emitter *e, const value *index) {
-    return is_intel_gpu(e) && may_be_comparison(index, 0);
-}
+bool is_unsafe_index(emitter *e, const value *index) { return is_intel_gpu(e) && may_be_narrowed(index, 0); }
 
 const char *safe_address(emitter *e, const op *o, const char *pointer, const char *step) {
     const int bytes = (element_bits(o->results[0].type->element) + 7) / 8;

@@ -184,3 +184,37 @@ def test_an_index_of_two_values(target: str, index: str, element: str) -> None:
     x, y = np.arange(16).astype(dtype), np.zeros(128, dtype)
     run.Kernel(text, target, num_warps=1)((1,), x, y)
     np.testing.assert_array_equal(y, x[np.asarray(expected(np.arange(128) * 11 & 31), int)])
+
+
+@pytest.mark.parametrize("target", run.TARGETS)
+def test_masked_indices(target: str) -> None:
+    """Each of two rows loads x[j] by an index of five bits, and stores it in reverse order."""
+    text = """module {
+  tt.func public @k(%x: !tt.ptr<i32>, %y: !tt.ptr<i32>) {
+    %r = tt.make_range {start = 0 : i32, end = 2 : i32} : tensor<2xi32>
+    %r1 = tt.expand_dims %r {axis = 1 : i32} : tensor<2xi32> -> tensor<2x1xi32>
+    %rows = tt.broadcast %r1 : tensor<2x1xi32> -> tensor<2x32xi32>
+    %c = tt.make_range {start = 0 : i32, end = 32 : i32} : tensor<32xi32>
+    %c1 = tt.expand_dims %c {axis = 0 : i32} : tensor<32xi32> -> tensor<1x32xi32>
+    %columns = tt.broadcast %c1 : tensor<1x32xi32> -> tensor<2x32xi32>
+    %width = arith.constant dense<32> : tensor<2x32xi32>
+    %first = arith.muli %rows, %width : tensor<2x32xi32>
+    %i = arith.addi %first, %columns : tensor<2x32xi32>
+    %mask = arith.constant dense<31> : tensor<2x32xi32>
+    %j = arith.andi %i, %mask : tensor<2x32xi32>
+    %bx = tt.splat %x : !tt.ptr<i32> -> tensor<2x32x!tt.ptr<i32>>
+    %px = tt.addptr %bx, %j : tensor<2x32x!tt.ptr<i32>>, tensor<2x32xi32>
+    %v = tt.load %px : tensor<2x32x!tt.ptr<i32>>
+    gpu.barrier
+    %end = arith.constant dense<63> : tensor<2x32xi32>
+    %back = arith.subi %end, %columns : tensor<2x32xi32>
+    %by = tt.splat %y : !tt.ptr<i32> -> tensor<2x32x!tt.ptr<i32>>
+    %py = tt.addptr %by, %back : tensor<2x32x!tt.ptr<i32>>, tensor<2x32xi32>
+    tt.store %py, %v : tensor<2x32x!tt.ptr<i32>>
+    tt.return
+  }
+}
+"""
+    x, y = np.arange(1, 33, dtype=np.int32), np.zeros(64, np.int32)
+    run.Kernel(text, target, num_warps=1)((1,), x, y)
+    np.testing.assert_array_equal(y[32:], x[::-1])
