@@ -30,13 +30,6 @@ static int use_count(const region *r, const value *v) {
     return uses.count;
 }
 
-const attr *splat_constant(const value *v) {
-    const op *o = v->def;
-    if (o && o->code == OP_SPLAT) return splat_constant(o->args[0]);
-    const attr *a = o && o->code == OP_CONSTANT ? op_attr(o, "value") : NULL;
-    return !a ? NULL : a->kind != ATTR_DENSE ? a : a->count == 1 ? &a->list[0] : NULL;
-}
-
 /* Does the block compute `v` as the region computes `w`, with `a` as the region's first argument and *x as
  * its second? Sets *x. */
 static bool matches(value *v, const value *w, const block *body, value *a, value **x) {

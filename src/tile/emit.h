@@ -325,12 +325,12 @@ void emit_histogram(emitter *e, op *o);
 typedef enum lane_move { FROM_ABOVE, FROM_BELOW, FROM_PARTNER, FROM_ONE } lane_move;
 void exchange(emitter *e, op *o, const expr *x, expr *y, int n, lane_move move, int by);
 
-/* emit_intel.c: what Intel's GPU compiler miscompiles, in another form */
-/* The text of a floating-point negation, or NULL: not one, or not on such a GPU. */
+/* emit_intel.c: forms that avoid faults of Intel's GPU compiler */
+/* The text of a floating-point negation; NULL if `o` is none, or on other devices. */
 const char *negation_text(emitter *e, const op *o, const char *const *texts);
-/* Must a pointer be moved by this index as safe_address does? */
+/* Does an offset from a pointer need safe_address? */
 bool is_unsafe_index(emitter *e, const value *index);
-/* The address, a long, that the tt.addptr `o` computes from these C texts. */
+/* The result of the tt.addptr `o` as an integer, from the C texts of its operands. */
 const char *safe_address(emitter *e, const op *o, const char *pointer, const char *step);
 
 /* emit_memory.c */

@@ -1,38 +1,32 @@
 /* Forms that avoid faults of Intel's GPU compiler (docs/internals/compiler-faults.md). */
-#include <string.h>
+#include <math.h>
 
 #include "tile/emit.h"
 
 static bool is_intel_gpu(const emitter *e) { return e->t->target.has_subgroups && !e->t->target.is_cpu; }
 
-/* What a floating-point operation negates, or NULL. */
-static const char *negated(const op *o, const char *const *texts) {
-    const bool wide = o->results[0].type->element == F64;
-    const char *minus_one = wide ? "(-1.00000000000000000e+00)" : "(-1.0f)";
-    const char *minus_zero = wide ? "-0.00000000000000000e+00" : "(-0.0f)";
+static bool is_number(const value *v, double number) {
+    const attr *a = splat_constant(v);
+    return a && a->kind == ATTR_FLOAT && a->real == number && !signbit(a->real) == !signbit(number);
+}
+
+/* Which operand a floating-point operation negates, or -1. */
+static int negated(const op *o) {
     switch (o->code) {
-    case OP_NEGF: return texts[0];
-    case OP_MULF:
-        return !strcmp(texts[0], minus_one) ? texts[1] : !strcmp(texts[1], minus_one) ? texts[0] : NULL;
-    case OP_SUBF: return !strcmp(texts[0], minus_zero) ? texts[1] : NULL;
-    default: return NULL;
+    case OP_NEGF: return 0;
+    case OP_MULF: return is_number(o->args[0], -1.0) ? 1 : is_number(o->args[1], -1.0) ? 0 : -1;
+    case OP_SUBF: return is_number(o->args[0], -0.0) ? 1 : -1;
+    default: return -1;
     }
 }
 
 const char *negation_text(emitter *e, const op *o, const char *const *texts) {
-    const char *x = is_intel_gpu(e) ? negated(o, texts) : NULL;
-    if (!x) return NULL;
+    const int operand = is_intel_gpu(e) ? negated(o) : -1;
+    if (operand < 0) return NULL;
     return tile_format(e->t,
                        o->results[0].type->element == F64 ? "as_double(as_ulong(%s) ^ 0x8000000000000000UL)"
                                                           : "as_float(as_uint(%s) ^ 0x80000000U)",
-                       x);
-}
-
-static bool is_constant(const value *v) {
-    while (v->def &&
-           (v->def->code == OP_SPLAT || v->def->code == OP_BROADCAST || v->def->code == OP_EXPAND_DIMS))
-        v = v->def->args[0];
-    return v->def && v->def->code == OP_CONSTANT;
+                       texts[operand]);
 }
 
 /* May the compiler find out that an integer fits few bits, as the result of a comparison or of a mask does?
@@ -60,14 +54,14 @@ static bool may_be_narrowed(const value *v, int depth) {
     case OP_CEILDIVUI:
     case OP_FLOORDIVSI:
     case OP_REMSI:
-    case OP_REMUI: return is_constant(o->args[1]);
+    case OP_REMUI: return splat_constant(o->args[1]);
     case OP_MINSI:
     case OP_MINUI:
     case OP_MAXSI:
-    case OP_MAXUI: return is_constant(o->args[0]) || is_constant(o->args[1]);
+    case OP_MAXUI: return splat_constant(o->args[0]) || splat_constant(o->args[1]);
     case OP_SELECT:
-        return (is_constant(o->args[1]) || may_be_narrowed(o->args[1], depth + 1)) &&
-               (is_constant(o->args[2]) || may_be_narrowed(o->args[2], depth + 1));
+        return (splat_constant(o->args[1]) || may_be_narrowed(o->args[1], depth + 1)) &&
+               (splat_constant(o->args[2]) || may_be_narrowed(o->args[2], depth + 1));
     default: return false;
     }
 }

@@ -543,3 +543,10 @@ void module_print(tile *t, text_buffer *out) {
     print_block(t, out, t->module->regions[0].first, 2);
     text_add(out, "}) : () -> ()\n");
 }
+
+const attr *splat_constant(const value *v) {
+    const op *o = v->def;
+    if (o && o->code == OP_SPLAT) return splat_constant(o->args[0]);
+    const attr *a = o && o->code == OP_CONSTANT ? op_attr(o, "value") : NULL;
+    return !a ? NULL : a->kind != ATTR_DENSE ? a : a->count == 1 ? &a->list[0] : NULL;
+}

@@ -406,6 +406,8 @@ void block_append(block *b, op *o);
 void op_remove(op *o);
 void op_insert_before(op *o, op *before);
 const attr *op_attr(const op *o, const char *name);
+/* The constant that all elements equal; NULL if not known. */
+const attr *splat_constant(const value *v);
 int64_t op_attr_int(const op *o, const char *name, int64_t otherwise);
 attr *op_set_attr(tile *t, op *o, const char *name);
 /* Does each element of the result depend only on the same element of each operand? */
@@ -426,8 +428,6 @@ typedef struct use_list {
     int count;
 } use_list;
 void find_uses(const region *r, const value *v, use_list *uses);
-/* The constant that all elements equal; NULL if not known. */
-const attr *splat_constant(const value *v);
 
 void tile_merge(tile *t);
 void tile_analyze(tile *t);

@@ -1,5 +1,5 @@
 """What Intel's GPU compiler miscompiles (docs/internals/compiler-faults.md): 64-bit bitwise reductions between lanes,
-which go through local memory, stores of their own index, negated selects, and indices of two values. On a CPU these
+which go through local memory, stores of their own index, negated selects, and indices of few bits. On a CPU these
 show the form of the code; on a simulated GPU (`tests/sim/run.sh triton`) also the values."""
 
 from __future__ import annotations
