@@ -83,17 +83,17 @@ static void wrap(union lanes *r, const struct instruction *in) {
     }
 }
 
-/* The same of floating-point numbers that become integers: IGC merges comparisons of these with 0 into the
- * conversion. */
-static void to_integers(union lanes *r, const struct instruction *in) {
+/* Floating-point results as the integers that the destination gets, in the domain. IGC merges comparisons of
+ * these with 0 into the conversion. */
+static void to_integers(union lanes *to, const union lanes *r, const struct instruction *in) {
     const bool is_signed = type_is_signed(in->destination.type);
     for (int i = 0; i < in->lanes; i++) {
         const double v = __builtin_trunc(in->domain == DOMAIN_F32 ? (double)r->f32[i] : r->f64[i]);
         const double held = v > 0 || (is_signed && v < 0) ? v : 0; /* NaN becomes 0 */
         if (in->domain == DOMAIN_F32)
-            r->f32[i] = (float)held;
+            to->f32[i] = (float)held;
         else
-            r->f64[i] = held;
+            to->f64[i] = held;
     }
 }
 
@@ -117,10 +117,14 @@ void alu_execute_flags(struct thread *t, const struct instruction *in, uint32_t 
         bits = overflow_bits(&r, in);
     } else if (in->condition != COND_EO) {
         if (in->domain == DOMAIN_I64) wrap(&r, in);
-        union lanes seen = r;
+        union lanes integers;
+        const union lanes *seen = &r;
         const bool is_float = in->domain == DOMAIN_F32 || in->domain == DOMAIN_F64;
-        if (is_float && in->destination.type && !type_is_float(in->destination.type)) to_integers(&seen, in);
-        bits = in->compare(&seen, &zero_lanes, in->lanes);
+        if (is_float && in->destination.type && !type_is_float(in->destination.type)) {
+            to_integers(&integers, &r, in);
+            seen = &integers;
+        }
+        bits = in->compare(seen, &zero_lanes, in->lanes);
     }
     store_result(t, in, mask, &r);
     flag_merge(t, in, mask, bits);
