@@ -100,7 +100,7 @@ def _flush_less(benchmarking: ModuleType) -> None:
 def _scale_in_float32(scaling: ModuleType) -> None:
     """Make gradient scalers compute the inverse scale in float32 on devices without fp64, such as Arc A.
 
-    PyTorch computes it in float64 because some devices' float32 reciprocals are inexact; xpu's are exact.
+    PyTorch computes it in float64 because float32 division may be inexact; on xpu it is correctly rounded.
     """
     import torch
 

@@ -63,7 +63,7 @@ static inline R sf_digamma(R argument) {
     }
     if (x <= 2.0f) return result + f_digamma_near(x);
 #elif !defined(R_IS_DOUBLE)
-    /* Next to the zero the recurrence and the logarithm cancel, to some ulp of a double: a Taylor series. */
+    /* A Taylor series next to the zero, where the recurrence and the logarithm cancel. */
     const double t = (x - 1.4616321449683622) - 9.5499954299656977e-17;
     if (fabs(t) < 0x1p-10) {
         double slope = fma(-0.163942705442406528, t, 0.258499760955651011);

@@ -206,8 +206,8 @@ WORKER_ATTRIBUTES __kernel void reduce_short_rows(reduce_params p) {
     long n = p.total;
 #endif
     for (; first < end; first += LANES) {
-        /* The last block overlaps the one before it, which writes the outputs of both: combined in another
-         * order they may differ by a rounding. */
+        /* The last block overlaps the one before it, but writes only its own outputs: combined in another
+         * order, the others may differ by a rounding. */
         ulong block = min(first, (ulong)p.outputs - LANES);
         EACH_TOTAL
         EACH_ROW(ROW)
