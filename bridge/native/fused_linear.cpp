@@ -5,6 +5,7 @@
 // (xpu_gemm_fused), else one after another.
 // - openxpu::int8_linear: one layer with quantized activations and post-ops.
 // - openxpu::qkv_rope_linear: a QKV projection with RoPE and KV-cache write (xpu_gemm_qkv_rope).
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_index_put_impl.h>
 #include <ATen/ops/_int_mm.h>
 #include <ATen/ops/_weight_int4pack_mm_with_scales_and_zeros.h>

@@ -2,6 +2,7 @@
 // libxpu's kernels on all others, on the current stream. Error texts are PyTorch's.
 #include "xpu/ops/histogram.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>

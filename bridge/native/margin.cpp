@@ -1,6 +1,7 @@
 // Multi-label margin loss.
 #include "xpu/ops/margin.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/native/LossMulti.h>
 #include <ATen/ops/empty.h>
