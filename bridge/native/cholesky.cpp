@@ -1,5 +1,6 @@
 // Cholesky factorization, and solving and inverting with it. On CPU devices PyTorch's LAPACK on the same
 // memory.
+#include <ATen/TensorOperators.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_cholesky_solve_helper.h>
 #include <ATen/ops/_cholesky_solve_helper_native.h>

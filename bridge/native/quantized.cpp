@@ -1,6 +1,7 @@
 // Products of quantized operands: 4- and 8-bit weights, float8 and float4 with scales, with
 // xpu_gemm_quantized. Checks are those of PyTorch's CUDA and meta kernels.
 #include <ATen/BlasBackend.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_convert_weight_to_int4pack_native.h>
 #include <ATen/ops/_dyn_quant_matmul_4bit_native.h>
 #include <ATen/ops/_dyn_quant_pack_4bit_weight_native.h>
