@@ -531,7 +531,19 @@ void fill_ahead(emitter *e, value *v) {
     e->weight = weight;
 }
 
+/* Is what defines `v` computed from another operand that the open group fills? */
+static bool reads_filled(const emitter *e, const value *v, int budget) {
+    if (!v->def || !is_pure(v->def)) return false;
+    if (!budget) return true;
+    for (int i = 0; i < v->def->arg_count; i++) {
+        const value *x = v->def->args[i];
+        if (x->materialized ? x->pending == e->group.serial : reads_filled(e, x, budget - 1)) return true;
+    }
+    return false;
+}
+
 bool fill_squares(emitter *e) {
+    enum { FARTHEST = 64 };
     group *g = &e->group;
     int count, rows;
     if (g->axis >= 0) return false;
@@ -543,6 +555,7 @@ bool fill_squares(emitter *e) {
         int d = fill_dim(e, &g->roots[i], &count, &rows);
         uint64_t weight = e->weight;
         e->splits = false;
+        if (reads_filled(e, v, FARTHEST)) barrier_if_touched(e); /* other lanes have written its elements */
         fill_root(e, v, d, count, rows);
         note_wanted(e, &g->roots[i]);
         e->weight = weight;

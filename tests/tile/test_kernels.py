@@ -528,8 +528,9 @@ def products(m: int, n: int, k: int, element: str, form: str) -> str:
 
     ``once``: c = a b. ``ones``: c = 1 b, where all elements of 1 are one. ``loop``: c = 3 a b, in a loop.
     ``scaled``: c = 7 a b, with accumulators that the loop also doubles. ``both``: one array is both operands
-    of a dot, and transposed: c = a b + bᵀ aᵀ for square matrices (m = n = k). ``tall``: three-dimensional
-    blocks. ``half``: c, in half precision, accumulates onto its old contents.
+    of a dot, and transposed: c = a b + bᵀ aᵀ for square matrices (m = n = k). ``sum``: one operand is computed
+    from the other: c = (a + b) b + a (a + b). ``tall``: three-dimensional blocks. ``half``: c, in half
+    precision, accumulates onto its old contents.
     """
     out = "i32" if element == "i8" else "f16" if form == "half" else "f32"
     one = "1" if out == "i32" else "1.0"
@@ -573,6 +574,12 @@ def products(m: int, n: int, k: int, element: str, form: str) -> str:
             f"%z = tt.dot %bt, %at, %x{rest} : {ta} * {tb} -> {tc}",
             f"%d = arith.{add} %y, %z : {tc}",
         ]
+    elif form == "sum":
+        lines += [
+            f"%e = arith.{'addi' if element == 'i8' else 'addf'} %av, %bv : {ta}",
+            f"%x = tt.dot %e, %bv, %zero{rest} : {ta} * {tb} -> {tc}",
+            f"%d = tt.dot %av, %e, %x{rest} : {ta} * {tb} -> {tc}",
+        ]
     else:
         wide_a, wide_b, wide_c = (f"tensor<2x{t[7:]}" for t in (ta, tb, tc))
         for name, (i, j, t), wide in (("a", sizes["a"], wide_a), ("b", sizes["b"], wide_b)):
@@ -590,7 +597,8 @@ def products(m: int, n: int, k: int, element: str, form: str) -> str:
             f"}}) : ({wide_c}) -> {tc}",
         ]
     lines += [f"tt.store %cp, %d : tensor<{m}x{n}x!tt.ptr<{out}>>", "tt.return"]
-    parameters = ", ".join(f"%{name}: !tt.ptr<{size[2]}>" for name, size in sizes.items())
+    known = " {tt.divisibility = 16 : i32}" if form == "sum" else ""  # lanes read and write several elements
+    parameters = ", ".join(f"%{name}: !tt.ptr<{size[2]}>{known}" for name, size in sizes.items())
     return f"module {{\n  tt.func public @k({parameters}) {{\n" + "\n".join(lines) + "\n  }\n}\n"
 
 
@@ -602,6 +610,8 @@ PRODUCTS = [
     (128, 64, 32, 4, "scaled"),  # twice the registers
     (64, 64, 32, 1, "loop"),  # more than those
     (32, 32, 32, 2, "both"),
+    (32, 32, 32, 4, "sum"),
+    (32, 32, 32, 1, "sum"),
     (16, 32, 32, 4, "tall"),
     (32, 64, 32, 4, "half"),
     (16, 32, 32, 1, "ones"),
@@ -654,6 +664,9 @@ def test_matrix_units(random, m, n, k, num_warps, form, element, target):
         wanted = wide_b.sum(0).expand(m, n)
     elif form == "both":
         wanted = wanted + wide_b @ wide_a + wide_b.T @ wide_a.T
+    elif form == "sum":
+        both = (a + b).double()
+        wanted = both @ wide_b + wide_a @ both
     elif form == "half":
         wanted = wanted + start
     else:
