@@ -455,6 +455,7 @@ expr emit_recomputed(emitter *e, value *v, const coords *at) {
     }
     if (o->arg_count > MAX_RANK) tile_unsupported(e->t, o->at, "more than %d operands", MAX_RANK);
     for (int i = 0; i < o->arg_count; i++) args[i] = emit_value(e, o->args[i], at);
+    hide_negated_byte(e, o, args);
     return emit_elementwise(e, o, args, v->index);
 }
 

@@ -332,6 +332,8 @@ const char *negation_text(emitter *e, const op *o, const char *const *texts);
 bool is_unsafe_index(emitter *e, const value *index);
 /* The result of the tt.addptr `o` as an integer, from the C texts of its operands. */
 const char *safe_address(emitter *e, const op *o, const char *pointer, const char *step);
+/* Before an integer operation that negates: hides from the compiler that the operand fits a byte. */
+void hide_negated_byte(emitter *e, const op *o, expr *args);
 
 /* emit_memory.c */
 const char *both(emitter *e, const char *a, const char *b); /* a && b; NULL: no condition */

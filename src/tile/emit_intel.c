@@ -29,24 +29,30 @@ const char *negation_text(emitter *e, const op *o, const char *const *texts) {
                        texts[operand]);
 }
 
-/* May the compiler find out that an integer fits few bits, as the result of a comparison or of a mask does?
- * It computes differences of addresses in those bits, as though they did not wrap. */
-static bool may_be_narrowed(const value *v, int depth) {
+/* May the compiler find out that an integer fits few bits: it was extended from at most `bits` of them, or is
+ * the result of a mask or of a remainder? */
+static bool may_be_narrowed(const value *v, int bits, int depth) {
     enum { DEEPEST = 16 };
     const op *o = v->def;
     if (!o || depth > DEEPEST) return false;
     switch (o->code) {
     case OP_EXTUI:
-    case OP_EXTSI: return o->args[0]->type->element == I1 || may_be_narrowed(o->args[0], depth + 1);
+    case OP_EXTSI:
+        return element_bits(o->args[0]->type->element) <= (o->code == OP_EXTUI ? bits : 1) ||
+               may_be_narrowed(o->args[0], bits, depth + 1);
     case OP_TRUNCI:
     case OP_INDEX_CAST:
     case OP_SPLAT:
     case OP_BROADCAST:
     case OP_EXPAND_DIMS:
     case OP_RESHAPE:
-    case OP_TRANS: return may_be_narrowed(o->args[0], depth + 1);
+    case OP_TRANS:
+    case OP_SHRUI: return may_be_narrowed(o->args[0], bits, depth + 1);
     case OP_ADDI:
-    case OP_SUBI: return may_be_narrowed(o->args[0], depth + 1) || may_be_narrowed(o->args[1], depth + 1);
+    case OP_SUBI:
+    case OP_ORI:
+    case OP_XORI:
+        return may_be_narrowed(o->args[0], bits, depth + 1) || may_be_narrowed(o->args[1], bits, depth + 1);
     case OP_ANDI:
     case OP_DIVSI:
     case OP_DIVUI:
@@ -60,15 +66,50 @@ static bool may_be_narrowed(const value *v, int depth) {
     case OP_MAXSI:
     case OP_MAXUI: return splat_constant(o->args[0]) || splat_constant(o->args[1]);
     case OP_SELECT:
-        return (splat_constant(o->args[1]) || may_be_narrowed(o->args[1], depth + 1)) &&
-               (splat_constant(o->args[2]) || may_be_narrowed(o->args[2], depth + 1));
+        return (splat_constant(o->args[1]) || may_be_narrowed(o->args[1], bits, depth + 1)) &&
+               (splat_constant(o->args[2]) || may_be_narrowed(o->args[2], bits, depth + 1));
     default: return false;
     }
 }
 
-bool is_unsafe_index(emitter *e, const value *index) { return is_intel_gpu(e) && may_be_narrowed(index, 0); }
+/* The compiler computes differences of narrow indices in their bits, as though they did not wrap. */
+bool is_unsafe_index(emitter *e, const value *index) {
+    return is_intel_gpu(e) && may_be_narrowed(index, 1, 0);
+}
 
 const char *safe_address(emitter *e, const op *o, const char *pointer, const char *step) {
     const int bytes = (element_bits(o->results[0].type->element) + 7) / 8;
     return tile_format(e->t, "(long)(%s) + (long)%s * %d", pointer, step, bytes);
+}
+
+/* Which operand an integer operation negates, or -1. ~x counts, since ~x + 1 is -x. */
+static int negated_integer(const op *o) {
+    switch (o->code) {
+    case OP_SUBI: return 1;
+    case OP_EXTSI: return o->args[0]->type->element == I1 ? 0 : -1;
+    case OP_MULI:
+    case OP_XORI:
+        for (int i = 0; i < 2; i++) {
+            const attr *a = splat_constant(o->args[i]);
+            if (a && a->kind == ATTR_INT && a->integer == -1) return 1 - i;
+        }
+        return -1;
+    default: return -1;
+    }
+}
+
+/* A product minus an unsigned byte becomes a multiply-add, which takes the negative byte for an unsigned
+ * word. So the compiler must not see that it is a byte. */
+void hide_negated_byte(emitter *e, const op *o, expr *args) {
+    enum { BYTE = 8, WORD = 16 };
+    if (!is_intel_gpu(e) || element_bits(o->results[0].type->element) <= WORD) return;
+    const int operand = negated_integer(o);
+    if (operand < 0) return;
+    const value *v = o->args[operand];
+    expr *x = &args[operand];
+    if (x->is_constant || x->kind == LINEAR) return;
+    if (v->type->element != I1 && !may_be_narrowed(v, BYTE, 0)) return;
+    const char *number = v->type->element == I64 ? "long" : "int";
+    /* a grid is never negative, which the compiler can't know */
+    x->text = tile_format(e->t, "((%s)%s | (%s)((uint)p.grid[0] >> 31))", number, x->text, number);
 }

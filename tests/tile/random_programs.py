@@ -68,6 +68,26 @@ class Generator(Writer):
             a = self.with_number("arith.shrsi", a, 1)  # the smallest integer divided by -1 overflows
         return self.binary(f"arith.{name}", a, b)
 
+    def affine(self) -> Value:
+        """Subtract an integer that fits fewer bits from a product, or add it."""
+        wide, narrow = (
+            self.random.choice(["i32", "i32", "i64"]),
+            self.random.choice(["i1", "i8", "i8", "i16"]),
+        )
+        a = self.take(wide, self.shape())
+        product = self.with_number("arith.muli", a, self.random.choice([3, -5, 33, 100, 70000]))
+        is_loaded = narrow == "i8" and self.random.random() < 0.7  # a register of bytes
+        v = self.load("i8", a.shape) if is_loaded else self.take(narrow, a.shape)
+        name = self.random.choice(["extui", "extui", "extsi"])
+        b = self.op(f"arith.{name} {v.name} : {v.type} to {a.type}", self.new(wide, a.shape))
+        if self.random.random() < 0.3:
+            name, number = self.random.choice([("andi", 15), ("shrui", 2), ("remui", 3), ("xori", -1)])
+            b = self.with_number(f"arith.{name}", b, number)
+        result = self.binary(self.random.choice(["arith.subi", "arith.subi", "arith.addi"]), product, b)
+        if self.random.random() < 0.5:
+            self.store(result)
+        return result
+
     def logic(self) -> Value:
         a = self.take("i1", self.shape())
         name = self.random.choice(["andi", "ori", "xori", "addi", "muli", "subi"])
@@ -783,6 +803,7 @@ class Generator(Writer):
     def step(self) -> None:
         makers: list[tuple[int, Callable[[], object]]] = [
             (8, self.integer),
+            (3, self.affine),
             (2, self.logic),
             (8, self.float),
             (3, lambda: self.compare(self.any_value())),

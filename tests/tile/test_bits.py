@@ -1,6 +1,6 @@
 """What Intel's GPU compiler miscompiles (docs/internals/compiler-faults.md): 64-bit bitwise reductions between lanes,
-which go through local memory, stores of their own index, negated selects, and indices of few bits. On a CPU these
-show the form of the code; on a simulated GPU (`tests/sim/run.sh triton`) also the values."""
+which go through local memory, stores of their own index, negated selects and bytes, and indices of few bits. On a CPU
+these show the form of the code; on a simulated GPU (`tests/sim/run.sh triton`) also the values."""
 
 from __future__ import annotations
 
@@ -218,3 +218,84 @@ def test_masked_indices(target: str) -> None:
     x, y = np.arange(1, 33, dtype=np.int32), np.zeros(64, np.int32)
     run.Kernel(text, target, num_warps=1)((1,), x, y)
     np.testing.assert_array_equal(y[32:], x[::-1])
+
+
+BYTES = {  # of the byte %w, the product %p = %a * 33, and the comparison %m = %w < 100
+    "difference": ("%r = arith.subi %p, %w", lambda a, u: a * 33 - u),
+    "negation": ("%n = arith.subi %zero, %w\n%r = arith.remui %n, %factor", lambda a, u: (-u % 2**32) % 33),
+    "product": ("%n = arith.muli %w, %ones\n%r = arith.addi %n, %p", lambda a, u: a * 33 - u),
+    "complement": (
+        "%c = arith.xori %w, %ones\n%n = arith.addi %c, %one\n%r = arith.addi %p, %n",
+        lambda a, u: a * 33 - u,
+    ),
+    "upper bits": ("%h = arith.shrui %w, %two\n%r = arith.subi %p, %h", lambda a, u: a * 33 - u // 4),
+    "second byte": (
+        "%s = arith.shrui %a, %eight\n%h = arith.andi %s, %mask\n%r = arith.subi %p, %h",
+        lambda a, u: a * 33 - (a >> 8 & 255),
+    ),
+    "remainder": ("%h = arith.remui %w, %three\n%r = arith.subi %p, %h", lambda a, u: a * 33 - u % 3),
+    "lowest bit": ("%h = arith.andi %w, %one\n%r = arith.subi %p, %h", lambda a, u: a * 33 - u % 2),
+    "odd": (
+        "%o = arith.trunci %u : tensor<256xi8> to tensor<256xi1>\n"
+        "%n = arith.extsi %o : tensor<256xi1> to tensor<256xTYPE>\n%r = arith.addi %p, %n",
+        lambda a, u: a * 33 - u % 2,
+    ),
+    "comparison": (
+        "%h = arith.extui %m : tensor<256xi1> to tensor<256xTYPE>\n%r = arith.subi %p, %h",
+        lambda a, u: a * 33 - (u < 100),
+    ),
+    "choice": (
+        "%h = arith.select %m, %two, %w : tensor<256xi1>, tensor<256xTYPE>\n%r = arith.subi %p, %h",
+        lambda a, u: a * 33 - np.where(u < 100, 2, u),
+    ),
+    "two bytes": ("%h = arith.ori %w, %two\n%r = arith.subi %p, %h", lambda a, u: a * 33 - (u | 2)),
+}
+
+
+@pytest.mark.parametrize("element", ["i32", "i64"])
+@pytest.mark.parametrize("form", BYTES)
+@pytest.mark.parametrize("target", run.TARGETS)
+def test_a_negated_byte(target: str, form: str, element: str) -> None:
+    lines, expected = BYTES[form]
+    if form == "negation" and element == "i64":
+        expected = lambda a, u: np.array([int(-x % 2**64) % 33 for x in u.astype(object)])  # noqa: E731
+    body = "\n".join(
+        f"    {line}" if " : " in line else f"    {line} : tensor<256xTYPE>" for line in lines.split("\n")
+    )
+    numbers = "zero 0 one 1 two 2 three 3 eight 8 factor 33 hundred 100 mask 255 ones -1".split()
+    constants = "".join(
+        f"    %{name} = arith.constant dense<{number}> : tensor<256xTYPE>\n"
+        for name, number in zip(numbers[::2], numbers[1::2], strict=True)
+    )
+    loaded, stored, widening, narrowing = "%a", "%r", "", ""
+    if element == "i64":
+        loaded, stored = "%loaded", "%stored"
+        widening = "%a = arith.extsi %loaded : tensor<256xi32> to tensor<256xi64>"
+        narrowing = "%stored = arith.trunci %r : tensor<256xi64> to tensor<256xi32>"
+    text = f"""module {{
+  tt.func public @k(%x: !tt.ptr<i32>, %b: !tt.ptr<i8>, %y: !tt.ptr<i32>) {{
+    %i = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
+    %bx = tt.splat %x : !tt.ptr<i32> -> tensor<256x!tt.ptr<i32>>
+    %px = tt.addptr %bx, %i : tensor<256x!tt.ptr<i32>>, tensor<256xi32>
+    {loaded} = tt.load %px : tensor<256x!tt.ptr<i32>>
+    %bb = tt.splat %b : !tt.ptr<i8> -> tensor<256x!tt.ptr<i8>>
+    %pb = tt.addptr %bb, %i : tensor<256x!tt.ptr<i8>>, tensor<256xi32>
+    %u = tt.load %pb : tensor<256x!tt.ptr<i8>>
+{constants}    {widening}
+    %w = arith.extui %u : tensor<256xi8> to tensor<256xTYPE>
+    %m = arith.cmpi ult, %w, %hundred : tensor<256xTYPE>
+    %p = arith.muli %a, %factor : tensor<256xTYPE>
+{body}
+    {narrowing}
+    %by = tt.splat %y : !tt.ptr<i32> -> tensor<256x!tt.ptr<i32>>
+    %py = tt.addptr %by, %i : tensor<256x!tt.ptr<i32>>, tensor<256xi32>
+    tt.store %py, {stored} : tensor<256x!tt.ptr<i32>>
+    tt.return
+  }}
+}}
+""".replace("TYPE", element)
+    random = np.random.default_rng(0)
+    a, u = random.integers(-(2**20), 2**20, 256).astype(np.int32), np.arange(256, dtype=np.uint8)
+    y = np.zeros(256, np.int32)
+    run.Kernel(text, target, num_warps=1)((1,), a, u.view(np.int8), y)
+    np.testing.assert_array_equal(y, expected(a.astype(np.int64), u.astype(np.int64)))
