@@ -326,8 +326,8 @@ typedef enum lane_move { FROM_ABOVE, FROM_BELOW, FROM_PARTNER, FROM_ONE } lane_m
 void exchange(emitter *e, op *o, const expr *x, expr *y, int n, lane_move move, int by);
 
 /* emit_intel.c: forms that avoid faults of Intel's GPU compiler */
-/* The text of a floating-point negation; NULL if `o` is none, or on other devices. */
-const char *negation_text(emitter *e, const op *o, const char *const *texts);
+/* The formula of a float's negation or of an absolute value; NULL if `o` is neither, or on other devices. */
+const char *safe_formula(emitter *e, const op *o, const char *const *texts);
 /* Does an offset from a pointer need safe_address? */
 bool is_unsafe_index(emitter *e, const value *index);
 /* The result of the tt.addptr `o` as an integer, from the C texts of its operands. */

@@ -952,8 +952,8 @@ expr emit_elementwise(emitter *e, op *o, const expr *args, int index) {
         }
         if (o->code == OP_DIVF && ty->element != F64 && t->target.has_inline_ptx)
             formula = "tile_divide($0, $1)";
-        const char *negation = negation_text(e, o, texts);
-        if (negation) formula = negation;
+        const char *safe = safe_formula(e, o, texts);
+        if (safe) formula = safe;
         if (!formula) tile_unsupported(t, o->at, "%s", op_table[o->code].name);
         for (const char *c = strstr(formula, "tile_"); c; c = strstr(c + 1, "tile_"))
             use(e, tile_strndup(t, c, strcspn(c, "(")));

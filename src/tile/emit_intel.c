@@ -20,8 +20,14 @@ static int negated(const op *o) {
     }
 }
 
-const char *negation_text(emitter *e, const op *o, const char *const *texts) {
-    const int operand = is_intel_gpu(e) ? negated(o) : -1;
+/* Zero, which the compiler can't know: a grid is never negative. */
+#define HIDDEN_ZERO "(p.grid[0] >> 31)"
+
+const char *safe_formula(emitter *e, const op *o, const char *const *texts) {
+    if (!is_intel_gpu(e)) return NULL;
+    /* of the least number: may be taken for positive, without wrapping around */
+    if (o->code == OP_ABSI) return "($t)(abs(($t)$0) | " HIDDEN_ZERO ")";
+    const int operand = negated(o);
     if (operand < 0) return NULL;
     return tile_format(e->t,
                        o->results[0].type->element == F64 ? "as_double(as_ulong(%s) ^ 0x8000000000000000UL)"
@@ -109,7 +115,6 @@ void hide_negated_byte(emitter *e, const op *o, expr *args) {
     expr *x = &args[operand];
     if (x->is_constant || x->kind == LINEAR) return;
     if (v->type->element != I1 && !may_be_narrowed(v, BYTE, 0)) return;
-    const char *number = v->type->element == I64 ? "long" : "int";
-    /* a grid is never negative, which the compiler can't know */
-    x->text = tile_format(e->t, "((%s)%s | (%s)((uint)p.grid[0] >> 31))", number, x->text, number);
+    x->text =
+        tile_format(e->t, "((%s)%s | " HIDDEN_ZERO ")", v->type->element == I64 ? "long" : "int", x->text);
 }

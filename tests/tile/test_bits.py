@@ -299,3 +299,49 @@ def test_a_negated_byte(target: str, form: str, element: str) -> None:
     y = np.zeros(256, np.int32)
     run.Kernel(text, target, num_warps=1)((1,), a, u.view(np.int8), y)
     np.testing.assert_array_equal(y, expected(a.astype(np.int64), u.astype(np.int64)))
+
+
+SIGNS = {  # of the absolute value %v
+    "shift": "%r = arith.shrsi %v, %last",
+    "comparison": "%m = arith.cmpi slt, %v, %zero\n%r = arith.extsi %m : tensor<128xi1> to tensor<128xTYPE>",
+    "choice": "%m = arith.cmpi sgt, %zero, %v\n"
+    "%r = arith.select %m, %ones, %zero : tensor<128xi1>, tensor<128xTYPE>",
+    "quotient": "%odd = arith.ori %v, %one\n%r = arith.floordivsi %one, %odd",
+}
+
+
+@pytest.mark.parametrize("element", ["i8", "i16", "i32", "i64"])
+@pytest.mark.parametrize("form", SIGNS)
+@pytest.mark.parametrize("target", run.TARGETS)
+def test_the_least_number_has_a_negative_absolute_value(target: str, form: str, element: str) -> None:
+    bits = int(element[1:])
+    body = "\n".join(
+        f"    {line}" if line.count(":") else f"    {line} : tensor<128xTYPE>"
+        for line in SIGNS[form].split("\n")
+    )
+    numbers = {"zero": 0, "one": 1, "ones": -1, "last": bits - 1}
+    constants = "".join(
+        f"    %{n} = arith.constant dense<{v}> : tensor<128xTYPE>\n" for n, v in numbers.items()
+    )
+    text = f"""module {{
+  tt.func public @k(%x: !tt.ptr<TYPE>, %y: !tt.ptr<TYPE>) {{
+    %i = tt.make_range {{start = 0 : i32, end = 128 : i32}} : tensor<128xi32>
+{constants}    %bx = tt.splat %x : !tt.ptr<TYPE> -> tensor<128x!tt.ptr<TYPE>>
+    %px = tt.addptr %bx, %i : tensor<128x!tt.ptr<TYPE>>, tensor<128xi32>
+    %a = tt.load %px : tensor<128x!tt.ptr<TYPE>>
+    %v = math.absi %a : tensor<128xTYPE>
+{body}
+    %by = tt.splat %y : !tt.ptr<TYPE> -> tensor<128x!tt.ptr<TYPE>>
+    %py = tt.addptr %by, %i : tensor<128x!tt.ptr<TYPE>>, tensor<128xi32>
+    tt.store %py, %r : tensor<128x!tt.ptr<TYPE>>
+    tt.return
+  }}
+}}
+""".replace("TYPE", element)
+    x = np.random.default_rng(0).integers(-(2 ** (bits - 1)), 2 ** (bits - 1), 128).astype(f"int{bits}")
+    x[::3], x[1] = -(2 ** (bits - 1)), 0
+    y = np.zeros_like(x)
+    run.Kernel(text, target, num_warps=1)((1,), x, y)
+    v = np.abs(x)
+    expected = 1 // (v | 1) if form == "quotient" else -(v < 0).astype(x.dtype)
+    np.testing.assert_array_equal(y, expected)
