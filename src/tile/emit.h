@@ -334,6 +334,8 @@ bool is_unsafe_index(emitter *e, const value *index);
 const char *safe_address(emitter *e, const op *o, const char *pointer, const char *step);
 /* Before an integer operation that negates: hides from the compiler that the operand fits a byte. */
 void hide_negated_byte(emitter *e, const op *o, expr *args);
+/* Before lanes combine `x`: hides from the compiler that it is the least integer of its type. */
+void hide_least_integer(emitter *e, const type *ty, expr *x);
 
 /* emit_memory.c */
 const char *both(emitter *e, const char *a, const char *b); /* a && b; NULL: no condition */

@@ -118,3 +118,12 @@ void hide_negated_byte(emitter *e, const op *o, expr *args) {
     x->text =
         tile_format(e->t, "((%s)%s | " HIDDEN_ZERO ")", v->type->element == I64 ? "long" : "int", x->text);
 }
+
+/* The compiler crashes on the sum of a constant over a subgroup if x + constant is x ^ constant. */
+void hide_least_integer(emitter *e, const type *ty, expr *x) {
+    const int bits = element_bits(ty->element);
+    if (!is_intel_gpu(e) || !x->is_constant || x->kind != UNIFORM || x->root || bits < 8) return;
+    if (x->constant != INT64_MIN >> (64 - bits)) return;
+    x->text = tile_format(e->t, "(%s | " HIDDEN_ZERO ")", x->text);
+    x->is_constant = false;
+}

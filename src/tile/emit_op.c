@@ -16,6 +16,7 @@ void emit_combine(emitter *e, op *o, const expr *left, const expr *right, expr *
     for (int i = 0; i < 2 * n; i++) {
         b->args[i]->memo = NULL;
         expr x = i < n ? left[i] : right[i - n];
+        hide_least_integer(e, b->args[i]->type, &x);
         x.depth = e->depth;
         remember(e, b->args[i], NULL, x);
     }

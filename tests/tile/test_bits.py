@@ -345,3 +345,27 @@ def test_the_least_number_has_a_negative_absolute_value(target: str, form: str, 
     v = np.abs(x)
     expected = 1 // (v | 1) if form == "quotient" else -(v < 0).astype(x.dtype)
     np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("element", ["i8", "i16", "i32", "i64"])
+@pytest.mark.parametrize("target", run.TARGETS)
+def test_a_sum_of_least_integers(target: str, element: str) -> None:
+    least = -(2 ** (int(element[1:]) - 1))
+    text = f"""module {{
+  tt.func public @k(%y: !tt.ptr<{element}>) {{
+    %v = arith.constant dense<{least}> : tensor<16x{element}>
+    %r = "tt.reduce"(%v) <{{axis = 0 : i32}}> ({{
+    ^bb0(%left: {element}, %right: {element}):
+      %c = arith.addi %left, %right : {element}
+      tt.reduce.return %c : {element}
+    }}) : (tensor<16x{element}>) -> {element}
+    %one = arith.constant 1 : {element}
+    %s = arith.addi %r, %one : {element}
+    tt.store %y, %s : !tt.ptr<{element}>
+    tt.return
+  }}
+}}
+"""
+    y = np.zeros(1, f"int{element[1:]}")
+    run.Kernel(text, target, num_warps=1)((1,), y)
+    assert y[0] == 1
