@@ -221,9 +221,12 @@ def test_moving_average(per_row: bool, symmetric: bool) -> None:
         values((3, 7)) * 1e-5,
     ):
         for range_ in ((-128, 127), (0, 255), (-8, 7)):
-            same(
-                observed("xpu", x, symmetric, per_row, range_), observed("cpu", x, symmetric, per_row, range_)
-            )
+            actual = observed("xpu", x, symmetric, per_row, range_)
+            expected = observed("cpu", x, symmetric, per_row, range_)
+            if torch.xpu.get_device_properties().has_fp64:
+                same(actual, expected)
+            else:  # averages and scales in float
+                torch.testing.assert_close([y.cpu() for y in actual], expected, rtol=3e-7, atol=0)
 
 
 def test_quantization_aware_training() -> None:

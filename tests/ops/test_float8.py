@@ -277,6 +277,8 @@ COMPUTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_operators_with_a_cpu_kernel(name: str, dtype: torch.dtype) -> None:
     if name in ("mul", "mul_") and dtype == torch.float8_e4m3fn and not SATURATES:
         pytest.skip("this PyTorch's CPU makes NaN of products greater than 448")
+    if name == "nansum" and not torch.xpu.get_device_properties().has_fp64:
+        pytest.skip("sums in float64")
     x = every_number(dtype)
     assert_same(COMPUTED[name](x.to("xpu")), COMPUTED[name](x))
 

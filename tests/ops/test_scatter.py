@@ -274,7 +274,8 @@ torch.manual_seed(0)
 n = 70_001
 for places in (40_000, 100_003):
     every = torch.randint(places, (n,)), torch.randint(places, (n,)).sort().values, torch.full((n,), places - 1)
-    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.complex64):
+    wide = [torch.float64] * torch.xpu.get_device_properties().has_fp64
+    for dtype in (torch.float32, *wide, torch.bfloat16, torch.int64, torch.uint8, torch.complex64):
         for i in every:
             x, v = torch.randint(9, (places,)).to(dtype), torch.randint(1, 3, (n,)).to(dtype)
             for to, there in ((x, x.to("xpu")), (x.repeat(3)[::3], x.repeat(3).to("xpu")[::3])):
@@ -288,12 +289,12 @@ for places in (40_000, 100_003):
             wanted = x.scatter_reduce(0, i, v, "amax")
             assert torch.equal(x.to("xpu").scatter_reduce(0, i.to("xpu"), v.to("xpu"), "amax").cpu(), wanted)
     columns = 7
-    x, v = torch.randn(places // columns, columns).double(), torch.randn(n).double()
+    x, v = (torch.randn(shape, dtype=(*wide, torch.float32)[0]) for shape in ((places // columns, columns), n))
     for i in (i % (places // columns * columns) for i in every):
         rows, column = i // columns, i % columns - columns
         wanted = x.index_put((rows, column), v, accumulate=True)
         got = x.to("xpu").index_put((rows.to("xpu"), column.to("xpu")), v.to("xpu"), accumulate=True)
-        torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=1e-9)
+        torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=1e-9 if wide else 0.05)  # up to all in one place
 long = torch.randint(1 << 20, ((1 << 22) + 5,))  # more than are partitioned at a time
 x, v = torch.zeros(1 << 20, dtype=torch.int32), torch.arange(len(long), dtype=torch.int32)
 got = x.to("xpu").scatter_add_(0, long.to("xpu"), v.to("xpu"))
