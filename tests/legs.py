@@ -74,6 +74,7 @@ LONG = {
     "collective-races": "tests/sanitize.sh collectives",
     "pocl-c": "tests/pocl.sh c",
     "pocl-ops": "OPENXPU_POISON=7f tests/pocl.sh ops",
+    "without-fp64": f"OPENXPU_TEST_PAIRS=1 OPENXPU_HIDE_EXTENSIONS=cl_khr_fp64 {PYTEST} tests/ops",
     "wheel": "tests/wheel.sh",
     "mingw": "tests/mingw.sh",
     "corpus": "build/tests/tile/build_all build/ttir",

@@ -52,9 +52,8 @@ def operand(draw: random.Random, dtype: torch.dtype, *shape: int) -> tuple[Tenso
 
 DTYPES = [
     torch.float32,
-    torch.float64,
+    *[torch.float64, torch.complex128] * torch.xpu.get_device_properties().has_fp64,
     torch.complex64,
-    torch.complex128,
     torch.float16,
     torch.bfloat16,
     torch.int8,

@@ -33,8 +33,9 @@ problems = settings(
 )
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
-FLOATING = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
-COMPLEX = [torch.complex64, torch.complex128]
+HAS_FP64 = torch.xpu.get_device_properties().has_fp64
+FLOATING = [torch.float32, torch.bfloat16, torch.float16, *[torch.float64] * HAS_FP64]
+COMPLEX = [torch.complex64, *[torch.complex128] * HAS_FP64]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 SUMS = {  # unit roundoff of the accumulator
     torch.float64: 2.0**-53,
