@@ -2,8 +2,8 @@
 // libxpu's kernels on all others, on the current stream. Error texts are PyTorch's.
 #include "xpu/ops/histogram.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_histogramdd_bin_edges_native.h>

@@ -555,7 +555,7 @@ bool fill_squares(emitter *e) {
         int d = fill_dim(e, &g->roots[i], &count, &rows);
         uint64_t weight = e->weight;
         e->splits = false;
-        if (reads_filled(e, v, FARTHEST)) barrier_if_touched(e); /* other lanes have written its elements */
+        if (reads_filled(e, v, FARTHEST)) barrier_if_touched(e); /* other lanes wrote what it reads */
         fill_root(e, v, d, count, rows);
         note_wanted(e, &g->roots[i]);
         e->weight = weight;

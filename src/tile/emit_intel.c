@@ -20,13 +20,19 @@ static int negated(const op *o) {
     }
 }
 
-/* Zero, which the compiler can't know: a grid is never negative. */
-#define HIDDEN_ZERO "(p.grid[0] >> 31)"
+/* A zero that the compiler can't prove to be one: a grid is never negative. */
+#define OPAQUE_ZERO "(p.grid[0] >> 31)"
+
+/* The same integer, about which the compiler knows nothing. */
+static void hide(emitter *e, expr *x) {
+    x->text = tile_format(e->t, "(%s | " OPAQUE_ZERO ")", x->text);
+    x->is_constant = false;
+}
 
 const char *safe_formula(emitter *e, const op *o, const char *const *texts) {
     if (!is_intel_gpu(e)) return NULL;
-    /* of the least number: may be taken for positive, without wrapping around */
-    if (o->code == OP_ABSI) return "($t)(abs(($t)$0) | " HIDDEN_ZERO ")";
+    /* The compiler may take the least integer's absolute value, which wraps around, for positive. */
+    if (o->code == OP_ABSI) return "($t)(abs(($t)$0) | " OPAQUE_ZERO ")";
     const int operand = negated(o);
     if (operand < 0) return NULL;
     return tile_format(e->t,
@@ -114,16 +120,12 @@ void hide_negated_byte(emitter *e, const op *o, expr *args) {
     const value *v = o->args[operand];
     expr *x = &args[operand];
     if (x->is_constant || x->kind == LINEAR) return;
-    if (v->type->element != I1 && !may_be_narrowed(v, BYTE, 0)) return;
-    x->text =
-        tile_format(e->t, "((%s)%s | " HIDDEN_ZERO ")", v->type->element == I64 ? "long" : "int", x->text);
+    if (v->type->element == I1 || may_be_narrowed(v, BYTE, 0)) hide(e, x);
 }
 
-/* The compiler crashes on the sum of a constant over a subgroup if x + constant is x ^ constant. */
+/* The compiler crashes on the sum over a subgroup of the least integer: it adds that by an exclusive OR. */
 void hide_least_integer(emitter *e, const type *ty, expr *x) {
     const int bits = element_bits(ty->element);
     if (!is_intel_gpu(e) || !x->is_constant || x->kind != UNIFORM || x->root || bits < 8) return;
-    if (x->constant != INT64_MIN >> (64 - bits)) return;
-    x->text = tile_format(e->t, "(%s | " HIDDEN_ZERO ")", x->text);
-    x->is_constant = false;
+    if (x->constant == INT64_MIN >> (64 - bits)) hide(e, x);
 }

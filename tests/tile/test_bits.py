@@ -220,6 +220,16 @@ def test_masked_indices(target: str) -> None:
     np.testing.assert_array_equal(y[32:], x[::-1])
 
 
+def constants(tensor: str, **numbers: int) -> str:
+    """Return lines that define constants."""
+    return "\n".join(f"    %{name} = arith.constant dense<{n}> : {tensor}" for name, n in numbers.items())
+
+
+def typed(lines: str, tensor: str) -> str:
+    """Add the type to lines that have none."""
+    return "\n".join(f"    {line}" if ":" in line else f"    {line} : {tensor}" for line in lines.split("\n"))
+
+
 BYTES = {  # of the byte %w, the product %p = %a * 33, and the comparison %m = %w < 100
     "difference": ("%r = arith.subi %p, %w", lambda a, u: a * 33 - u),
     "negation": ("%n = arith.subi %zero, %w\n%r = arith.remui %n, %factor", lambda a, u: (-u % 2**32) % 33),
@@ -259,14 +269,8 @@ def test_a_negated_byte(target: str, form: str, element: str) -> None:
     lines, expected = BYTES[form]
     if form == "negation" and element == "i64":
         expected = lambda a, u: np.array([int(-x % 2**64) % 33 for x in u.astype(object)])  # noqa: E731
-    body = "\n".join(
-        f"    {line}" if " : " in line else f"    {line} : tensor<256xTYPE>" for line in lines.split("\n")
-    )
-    numbers = "zero 0 one 1 two 2 three 3 eight 8 factor 33 hundred 100 mask 255 ones -1".split()
-    constants = "".join(
-        f"    %{name} = arith.constant dense<{number}> : tensor<256xTYPE>\n"
-        for name, number in zip(numbers[::2], numbers[1::2], strict=True)
-    )
+    numbers = dict(zero=0, one=1, two=2, three=3, eight=8, factor=33, hundred=100, mask=255, ones=-1)
+    tensor = f"tensor<256x{element}>"
     loaded, stored, widening, narrowing = "%a", "%r", "", ""
     if element == "i64":
         loaded, stored = "%loaded", "%stored"
@@ -281,11 +285,12 @@ def test_a_negated_byte(target: str, form: str, element: str) -> None:
     %bb = tt.splat %b : !tt.ptr<i8> -> tensor<256x!tt.ptr<i8>>
     %pb = tt.addptr %bb, %i : tensor<256x!tt.ptr<i8>>, tensor<256xi32>
     %u = tt.load %pb : tensor<256x!tt.ptr<i8>>
-{constants}    {widening}
+{constants(tensor, **numbers)}
+    {widening}
     %w = arith.extui %u : tensor<256xi8> to tensor<256xTYPE>
     %m = arith.cmpi ult, %w, %hundred : tensor<256xTYPE>
     %p = arith.muli %a, %factor : tensor<256xTYPE>
-{body}
+{typed(lines, tensor)}
     {narrowing}
     %by = tt.splat %y : !tt.ptr<i32> -> tensor<256x!tt.ptr<i32>>
     %py = tt.addptr %by, %i : tensor<256x!tt.ptr<i32>>, tensor<256xi32>
@@ -315,22 +320,16 @@ SIGNS = {  # of the absolute value %v
 @pytest.mark.parametrize("target", run.TARGETS)
 def test_the_least_number_has_a_negative_absolute_value(target: str, form: str, element: str) -> None:
     bits = int(element[1:])
-    body = "\n".join(
-        f"    {line}" if line.count(":") else f"    {line} : tensor<128xTYPE>"
-        for line in SIGNS[form].split("\n")
-    )
-    numbers = {"zero": 0, "one": 1, "ones": -1, "last": bits - 1}
-    constants = "".join(
-        f"    %{n} = arith.constant dense<{v}> : tensor<128xTYPE>\n" for n, v in numbers.items()
-    )
+    tensor = f"tensor<128x{element}>"
     text = f"""module {{
   tt.func public @k(%x: !tt.ptr<TYPE>, %y: !tt.ptr<TYPE>) {{
     %i = tt.make_range {{start = 0 : i32, end = 128 : i32}} : tensor<128xi32>
-{constants}    %bx = tt.splat %x : !tt.ptr<TYPE> -> tensor<128x!tt.ptr<TYPE>>
+{constants(tensor, zero=0, one=1, ones=-1, last=bits - 1)}
+    %bx = tt.splat %x : !tt.ptr<TYPE> -> tensor<128x!tt.ptr<TYPE>>
     %px = tt.addptr %bx, %i : tensor<128x!tt.ptr<TYPE>>, tensor<128xi32>
     %a = tt.load %px : tensor<128x!tt.ptr<TYPE>>
     %v = math.absi %a : tensor<128xTYPE>
-{body}
+{typed(SIGNS[form], tensor)}
     %by = tt.splat %y : !tt.ptr<TYPE> -> tensor<128x!tt.ptr<TYPE>>
     %py = tt.addptr %by, %i : tensor<128x!tt.ptr<TYPE>>, tensor<128xi32>
     tt.store %py, %r : tensor<128x!tt.ptr<TYPE>>
