@@ -253,28 +253,43 @@ static inline void put(xpu_addr to, xpu_addr from, size_t n) {
 #if ORDERED
 
 /* The destination of element s; `extent` if its index is out of range. */
-static inline long place_at(const struct index_params *p, long s, bool reports) {
+static inline long place_at(const struct index_params *p, long s) {
     const long given = *XPU_CPTR(index_t, p->index[0] + s * p->index_stride[0][PDIMS]), extent = p->extent[0];
     const long index = given < 0 && p->wrap ? given + extent : given;
     if ((ulong)index < (ulong)extent) return index;
-    if (reports) fault_report(p->watch, 0, given, extent);
+    fault_report(p->watch, 0, given, extent);
     return extent;
+}
+
+/* If the elements are sorted by destination, finds where those of each destination end. */
+static inline bool find_sorted_destinations(const struct index_params *p, __global int *end) {
+    long last = 0;
+    for (long s = 0; s < p->serial; s++) {
+        const long place = place_at(p, s);
+        if (place < last) return false;
+        for (; last < place; last++) end[last] = (int)s;
+    }
+    for (; last <= p->extent[0]; last++) end[last] = (int)p->serial;
+    return true;
 }
 
 /* Lists the elements of each destination: order[end[i-1] … end[i]-1] for destination i, from order[0] on for
  * the first; elements with an index out of range come last. */
 XPU_NO_VECTORIZE __kernel void scatter_find_destinations(struct index_params p) {
     __global int *end = XPU_PTR(int, p.keys), *order = XPU_PTR(int, p.order);
-    const long extent = p.extent[0];
-    for (long i = 0; i <= extent; i++) end[i] = 0;
-    for (long s = 0; s < p.serial; s++) end[place_at(&p, s, true)]++;
-    int sum = 0;
-    for (long i = 0; i <= extent; i++) {
+    /* Tried first, because counting equal indices is slow: each count waits for the one before it. */
+    if (find_sorted_destinations(&p, end)) {
+        for (long s = 0; s < p.serial; s++) order[s] = (int)s;
+        return;
+    }
+    for (long i = 0; i <= p.extent[0]; i++) end[i] = 0;
+    for (long s = 0; s < p.serial; s++) end[place_at(&p, s)]++;
+    for (int i = 0, sum = 0; i <= p.extent[0]; i++) {
         const int count = end[i];
         end[i] = sum;
         sum += count;
     }
-    for (long s = 0; s < p.serial; s++) order[end[place_at(&p, s, false)]++] = (int)s;
+    for (long s = 0; s < p.serial; s++) order[end[place_at(&p, s)]++] = (int)s;
 }
 
 /* The rows order[s … end-1], from column c of them on, into a destination's columns. (Written out, because
