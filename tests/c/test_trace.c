@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "device_test.h"
 #include "xpu/ops/gemm.h"
@@ -382,39 +381,6 @@ static void the_profiler_sees_the_same(void **state) {
     assert_int_equal(p.host, 1); /* work of the host itself, on any device */
 }
 
-/* --- what it costs --- */
-
-static double seconds_a_launch(void) {
-    enum { LAUNCHES = 100 };
-    const line_params params = {(uint64_t)(uintptr_t)memory, 64, 1, 0};
-    const xpu_range range = {.dims = 1, .groups = {1}, .local = {64}, .work = 64};
-    struct timespec start, end;
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    for (int i = 0; i < LAUNCHES; i++) SUCCEEDS(xpu_launch(stream, line, &range, &params, sizeof params));
-    SUCCEEDS(xpu_stream_synchronize(stream));
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    return ((double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec)) / LAUNCHES;
-}
-static void do_nothing(const xpu_work *work, xpu_trace_point point, xpu_status status, void *user) {}
-static void nobody_looking_on_costs_nothing(void **state) {
-    double never = 1, after = 1, with = 1;
-    /* the fastest of many, interleaved, and of more if the machine is busy */
-    for (int i = 0; i < 50 || (i < 5000 && after > 1.1 * never); i++) {
-        xpu_trace *t;
-        double s = seconds_a_launch();
-        never = s < never ? s : never;
-        SUCCEEDS(xpu_trace_subscribe(do_nothing, NULL, &t));
-        s = seconds_a_launch();
-        with = s < with ? s : with;
-        SUCCEEDS(xpu_trace_unsubscribe(t));
-        s = seconds_a_launch();
-        after = s < after ? s : after;
-    }
-    print_message("a launch: %.3f us, %.3f after unsubscribing, %.3f with a callback\n", 1e6 * never,
-                  1e6 * after, 1e6 * with);
-    assert_true(after <= 1.1 * never);
-}
-
 /* --- workspace --- */
 
 typedef struct counted {
@@ -469,7 +435,6 @@ int main(void) {
         cmocka_unit_test(callbacks_come_and_go),
         cmocka_unit_test(callbacks_come_and_go_beside_work),
         cmocka_unit_test(the_profiler_sees_the_same),
-        cmocka_unit_test(nobody_looking_on_costs_nothing),
         cmocka_unit_test(operations_take_workspace_from_one_place),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
