@@ -47,15 +47,17 @@ setup: $(VENV)/.packages $(VENV)/.tests $(VENV)/.system  ## create .venv with ev
 # CMake rebuilds what is out of date; the package is used in place, in python/openxpu
 CONFIGURE = $(BIN)/cmake -S . -B build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
             -DPython_EXECUTABLE=$(abspath $(BIN))/python
+# Ninja schedules by itself; it can't use the job server that MAKEFLAGS names.
+COMPILE   = MAKEFLAGS= $(BIN)/cmake --build build
 
 compile: $(VENV)/.torch
 	$(CONFIGURE)
-	$(BIN)/cmake --build build
+	$(COMPILE)
 	$(BIN)/python tools/link_package.py
 
 compile-all: $(VENV)/.torch $(VENV)/.system
 	$(CONFIGURE) -DOPENXPU_TESTS=ON -DOPENXPU_SIM=ON
-	$(BIN)/cmake --build build
+	$(COMPILE)
 	$(BIN)/python tools/link_package.py
 
 # packages are installed while the compiler runs
